@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// The typed door of comm: collectives on spans, blocking and asynchronous.
+
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "paceline/base/traffic.h"
+#include "paceline/base/types.h"
+#include "paceline/comm/engine.h"
+#include "paceline/comm/work.h"
+
+namespace paceline {
+
+/// The element types that collectives know.
+template <typename T>
+concept Reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Float16> ||
+                    std::same_as<T, BFloat16> || std::same_as<T, std::uint8_t> ||
+                    std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
+
+template <Reducible T>
+[[nodiscard]] constexpr Dtype dtype_of() noexcept {
+  if constexpr (std::same_as<T, float>) return Dtype::kF32;
+  if constexpr (std::same_as<T, double>) return Dtype::kF64;
+  if constexpr (std::same_as<T, Float16>) return Dtype::kF16;
+  if constexpr (std::same_as<T, BFloat16>) return Dtype::kBF16;
+  if constexpr (std::same_as<T, std::uint8_t>) return Dtype::kU8;
+  if constexpr (std::same_as<T, std::int32_t>) return Dtype::kI32;
+  if constexpr (std::same_as<T, std::int64_t>) return Dtype::kI64;
+}
+
+/// How a call is made, beyond its data.
+struct CallOptions {
+  std::string label;                   ///< shown in errors and in traffic(); the same on all ranks
+  std::optional<Algorithm> algorithm;  ///< none: algorithm_for(); the same on all ranks
+  std::chrono::milliseconds timeout = kDefaultTimeout;
+};
+
+/// One rank of a group that computes together. Movable; owns its place in the group.
+///
+/// Destroying it never waits or sends: calls that are still in flight are aborted, and peers that
+/// still need this rank get CommError.
+///
+/// Threads  One caller at a time. Work handles may be waited for on any thread.
+class Communicator {
+ public:
+  explicit Communicator(std::shared_ptr<Context> context) noexcept;
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int world_size() const noexcept;
+
+  /// Reduces `data` elementwise over all ranks, in place, and leaves the same bits on every rank.
+  ///
+  /// Shape     Flat [n] of T; n, T, op and label agree on all ranks. n == 0 is legal (headers only).
+  /// Order     Collective: every rank calls it at the same place among this communicator's
+  ///           collectives. Blocks until `data` may be read and written again.
+  /// Numerics  Element e of chunk c is added in the order c+1, …, c+N (mod N) by every algorithm but
+  ///           relay, so bits depend on (N, n) only. 16-bit floats are added in F32 and rounded once.
+  ///           kMean divides by N once, after the sum. NaN wins in every op.
+  /// Cost      ring: 2(N-1) steps, rank r sends 2M - c[r] - c[(r+1) mod N] bytes; the others:
+  ///           docs/algorithms.md.
+  /// Errors    UsageError if op is kMean and T is an integer; nothing was sent. CommError kTimeout,
+  ///           kPeerClosed, kMismatch, kRefused, kAborted: `data` is then unspecified and the
+  ///           communicator poisoned.
+  /// Source    Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of
+  ///           workstations, JPDC 69(2), 117-124, 2009.
+  template <Reducible T>
+  void allreduce(std::span<T> data, ReduceOp op, const CallOptions& options = {}) {
+    allreduce_async(data, op, options).wait();
+  }
+  template <Reducible T>
+  [[nodiscard]] Work allreduce_async(std::span<T> data, ReduceOp op,
+                                     const CallOptions& options = {}) {
+    return start_in_place(Collective::kAllReduce, op, 0, dtype_of<T>(), data.data(), data.size(),
+                          options);
+  }
+
+  /// Reduces `in` over all ranks; `out` receives this rank's shard of the result.
+  ///
+  /// Shape  in [n]; out [shard(n).size()], which does not overlap `in`.
+  template <Reducible T>
+  void reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op,
+                      const CallOptions& options = {}) {
+    reduce_scatter_async(in, out, op, options).wait();
+  }
+  template <Reducible T>
+  [[nodiscard]] Work reduce_scatter_async(std::span<const T> in, std::span<T> out, ReduceOp op,
+                                          const CallOptions& options = {}) {
+    return start(Collective::kReduceScatter, op, dtype_of<T>(), in.size(), in.data(), in.size(),
+                 out.data(), out.size(), options);
+  }
+
+  /// Gathers each rank's shard into `out` on every rank.
+  ///
+  /// Shape  out [n]; in [shard(n).size()], which does not overlap `out`.
+  template <Reducible T>
+  void allgather(std::span<const T> in, std::span<T> out, const CallOptions& options = {}) {
+    allgather_async(in, out, options).wait();
+  }
+  template <Reducible T>
+  [[nodiscard]] Work allgather_async(std::span<const T> in, std::span<T> out,
+                                     const CallOptions& options = {}) {
+    return start(Collective::kAllGather, ReduceOp::kSum, dtype_of<T>(), out.size(), in.data(),
+                 in.size(), out.data(), out.size(), options);
+  }
+
+  /// Copies root's `data` to every rank.
+  ///
+  /// Errors  UsageError if root is no rank.
+  template <Reducible T>
+  void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
+    broadcast_async(data, root, options).wait();
+  }
+  template <Reducible T>
+  [[nodiscard]] Work broadcast_async(std::span<T> data, int root, const CallOptions& options = {}) {
+    return start_in_place(Collective::kBroadcast, ReduceOp::kSum, root, dtype_of<T>(), data.data(),
+                          data.size(), options);
+  }
+
+  /// Returns once every rank has come here.
+  ///
+  /// Cost  ceil(log2 N) header-only messages per rank.
+  void barrier(const CallOptions& options = {});
+  [[nodiscard]] Work barrier_async(const CallOptions& options = {});
+
+  /// The elements of a [count] buffer that reduce_scatter leaves on this rank.
+  [[nodiscard]] Range shard(std::uint64_t count) const noexcept;
+
+  /// Fails every call in flight and to come, on every rank, with `reason`.
+  void abort(const std::string& reason);
+
+  /// The untyped door: buffers made of pieces. Valid as long as the communicator.
+  [[nodiscard]] Engine& engine() noexcept;
+
+  /// The algorithm that a call without a choice of its own uses.
+  [[nodiscard]] Algorithm algorithm_for(Collective what, Dtype dtype,
+                                        std::uint64_t count) const noexcept;
+
+  /// Payload bytes that this rank sends in one such call, in closed form.
+  [[nodiscard]] std::uint64_t formula_bytes_sent(Collective what, Dtype dtype, std::uint64_t count,
+                                                 std::optional<Algorithm> algorithm = {}) const;
+
+  /// What has crossed this rank's links so far, per label of the calls ("" for unlabelled ones).
+  [[nodiscard]] std::map<std::string, Traffic> traffic() const;
+
+ private:
+  [[nodiscard]] Work start(Collective what, ReduceOp op, Dtype dtype, std::uint64_t count,
+                           const void* in, std::size_t in_count, void* out, std::size_t out_count,
+                           const CallOptions& options);
+  [[nodiscard]] Work start_in_place(Collective what, ReduceOp op, int root, Dtype dtype, void* data,
+                                    std::size_t count, const CallOptions& options);
+
+  std::shared_ptr<Context> context_;
+};
+
+}  // namespace paceline

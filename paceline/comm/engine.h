@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// The untyped door of comm, which other engines can implement later.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "paceline/base/types.h"
+#include "paceline/comm/work.h"
+
+namespace paceline {
+
+/// How long a collective may stand still before it fails.
+inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(5);
+
+/// A contiguous part of a logical buffer, any alignment.
+struct Piece {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Pieces that make one logical buffer of `count` elements. No element lies across two pieces; cuts
+/// and addresses may differ from rank to rank.
+struct Buffer {
+  Dtype dtype = Dtype::kF32;
+  std::uint64_t count = 0;
+  std::span<const Piece> pieces;
+};
+
+/// What is to be done. All but `timeout` agree on all ranks.
+struct Call {
+  Collective what = Collective::kAllReduce;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;                        ///< kBroadcast
+  std::uint64_t count = 0;             ///< elements of the whole logical buffer, over all ranks
+  std::string label;                   ///< shown in errors and traffic(); part of the descriptor
+  std::optional<Algorithm> algorithm;  ///< none: the communicator's override, else compiled in
+  std::chrono::milliseconds timeout = kDefaultTimeout;
+};
+
+/// Starts collectives on buffers.
+class Engine {
+ public:
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  virtual ~Engine() = default;
+
+  /// Starts `call`; `in` and `out` are the same memory, piece by piece, or do not overlap.
+  ///
+  /// Shape   `in` and `out` hold the elements that plan::Schedule says: all-reduce both [0, count);
+  ///         reduce-scatter's out and all-gather's in are chunk(rank); broadcast's in only on root.
+  /// Order   Collective: every rank starts the same calls in the same order.
+  /// Errors  UsageError if all ranks can see it alike (op undefined for the type, no such root, no
+  ///         positive timeout): nothing happened. UsageError if only this rank can see it (sizes that
+  ///         do not add up, overlap with another call in flight): the call's place is used up and the
+  ///         peers get CommError kRefused with the text. CommError kAborted if the engine is poisoned.
+  virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
+
+  /// Poisons the engine on every rank: all calls in flight and to come fail with `reason`.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace paceline

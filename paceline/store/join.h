@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// How the ranks of a job find each other: one meeting at the store's host, then one authenticated
+/// connection per pair of ranks.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/net/fd.h"
+#include "paceline/store/control.h"
+
+namespace paceline::store {
+
+/// What the ranks of a job know and strangers do not. Empty: authentication was switched off on purpose.
+struct Secret {
+  std::optional<std::array<std::byte, 32>> key;
+};
+
+struct JoinOptions {
+  int rank = 0;
+  int world = 1;
+  std::string host;        ///< the store's host, or "@name" for an abstract UNIX socket
+  std::uint16_t port = 0;  ///< the store's port; unused for "@name"
+  Secret secret;
+  std::string algorithm;  ///< override that all ranks must share; empty: none
+  std::chrono::milliseconds connect_timeout{std::chrono::seconds(60)};
+};
+
+/// A rank that has met all others.
+struct Membership {
+  std::unique_ptr<Control> control;
+  std::vector<net::Fd> sockets;    ///< [world]; sockets[p] leads to rank p, the own entry is empty
+  std::vector<std::string> hosts;  ///< [world]; host name of each rank, for messages
+  std::uint32_t generation = 0;    ///< of the job; rides in every frame
+};
+
+/// Meets the other ranks.
+///
+/// Order   Every rank of the job calls it once; returns on all when all have come.
+/// Errors  CommError kConnectFailed if the store cannot be reached or a rank never comes (its number
+///         is in the text) before connect_timeout; kRefused, with both values, if the secret, version,
+///         byte order, world size or algorithm differ or the rank is taken.
+[[nodiscard]] Membership join(const JoinOptions& options);
+
+struct ServerOptions {
+  int world = 1;
+  Secret secret;
+  std::chrono::milliseconds connect_timeout{std::chrono::seconds(60)};
+};
+
+/// The meeting place and the hub of the control channel, on a thread of its own.
+///
+/// Threads  note_exit() and strangers() from any thread.
+class Server {
+ public:
+  /// Serves on an already bound and listening socket (TCP or abstract UNIX), never re-bound.
+  Server(net::Fd listener, ServerOptions options);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();
+
+  /// Tells the hub how a rank's process ended ("was killed by SIGKILL", "exited with code 7"), so
+  /// that the other ranks' errors can say so.
+  void note_exit(int rank, const std::string& how);
+
+  /// Connections dropped because they were not of this job.
+  [[nodiscard]] std::uint64_t strangers() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paceline::store
