@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Stream sockets: TCP of both IP families, and local ones that leave no file. Every socket made
+/// here is non-blocking and close-on-exec; TCP ones have no delay and keep-alive. Bytes: stream.h.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "paceline/base/deadline.h"
+#include "paceline/net/fd.h"
+
+namespace paceline::net {
+
+/// Listens on `host` (a name, an address, "0.0.0.0" or "::" for every interface). Port 0 lets the
+/// system choose; local_port() tells.
+///
+/// Errors  SystemError (EADDRINUSE, EADDRNOTAVAIL, EACCES, or an unknown name).
+[[nodiscard]] Fd listen_tcp(const std::string& host, std::uint16_t port);
+
+/// Connects, trying each address of `host` once; slow addresses share the time.
+///
+/// Errors  TimedOut; SystemError that lists what each address answered (code() of the last one).
+[[nodiscard]] Fd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline);
+
+/// The same, but tries again while nobody listens or the host is unknown or unreachable, until the
+/// deadline: for a peer that may start later.
+///
+/// Errors  TimedOut that quotes the last reason.
+[[nodiscard]] Fd connect_tcp_until(const std::string& host, std::uint16_t port, Deadline deadline);
+
+/// Takes the next connection, of TCP or local listeners.
+///
+/// Errors  TimedOut, SystemError.
+[[nodiscard]] Fd accept(const Fd& listener, Deadline deadline);
+
+/// Takes a connection if one waits, else returns an empty Fd.
+[[nodiscard]] Fd accept_now(const Fd& listener);
+
+/// Listens on the abstract local name `name`; it vanishes with the last descriptor.
+///
+/// Errors  SystemError (EADDRINUSE), UsageError if the name is empty or above 107 bytes.
+[[nodiscard]] Fd listen_unix_abstract(std::string_view name);
+
+/// Connects to it. Sleeps while the listener's queue is full.
+///
+/// Errors  SystemError (ECONNREFUSED if nobody listens), TimedOut.
+[[nodiscard]] Fd connect_unix_abstract(std::string_view name, Deadline deadline);
+
+/// Who sits at the other end of a local socket, as the kernel saw it at connect time.
+struct Credentials {
+  std::uint32_t uid = 0;
+  std::int32_t pid = 0;
+};
+[[nodiscard]] Credentials peer_credentials(const Fd& local_socket);
+
+/// Two joined local sockets.
+[[nodiscard]] std::pair<Fd, Fd> socket_pair();
+
+/// "127.0.0.1:4711", "[::1]:4711", "@name", or words if there is none. Never throws for a bad
+/// socket.
+[[nodiscard]] std::string local_address(const Fd& socket);
+[[nodiscard]] std::string peer_address(const Fd& socket);
+[[nodiscard]] std::uint16_t local_port(const Fd& tcp_socket);
+
+/// For inherited descriptors: a blocking one would stop its thread.
+void make_nonblocking(const Fd& fd);
+/// For inherited descriptors: keeps them from the next program.
+void make_close_on_exec(const Fd& fd);
+
+/// Ends both directions for all holders of the socket; peers read the end, sleepers wake. Any
+/// thread.
+void shutdown_both(const Fd& socket) noexcept;
+
+/// Asks for kernel buffers of this size, in both directions.
+void set_buffer_bytes(const Fd& socket, std::size_t bytes);
+
+}  // namespace paceline::net

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/net/system_error.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace paceline::net {
+namespace {
+
+std::string compose(int code, std::string_view doing, std::string_view advice) {
+  return advice.empty() ? fmt::format("{} failed: {}", doing, errno_text(code))
+                        : fmt::format("{} failed: {}; {}", doing, errno_text(code), advice);
+}
+
+}  // namespace
+
+SystemError::SystemError(int code, std::string_view doing, std::string_view advice)
+    : SystemError(Whole{}, code, compose(code, doing, advice)) {}
+
+TimedOut::TimedOut(std::string_view doing)
+    : SystemError(Whole{}, ETIMEDOUT, fmt::format("{} took too long", doing)) {}
+
+EndOfStream::EndOfStream(std::string_view doing)
+    : SystemError(Whole{}, 0, fmt::format("{} failed: the peer closed the connection", doing)) {}
+
+void throw_errno(std::string_view doing, std::string_view advice) {
+  throw SystemError(errno, doing, advice);
+}
+
+std::string errno_text(int code) { return std::generic_category().message(code); }
+
+}  // namespace paceline::net
