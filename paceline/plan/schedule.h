@@ -60,9 +60,9 @@ struct Step {
   Form wire = Form::kT;    ///< element form on the link (kSend, kRecv)
   std::uint16_t peer = 0;  ///< kSend, kRecv; also the slot of a receive into kInbox
   std::uint16_t flag = 0;  ///< kPost, kAwait
-  Ranks from;              ///< terms, in order; ranks other than this one need windows (or the inbox)
-  Ranks to;                ///< whose `dst`; ranks other than this one need windows
-  Range elements;
+  Ranks from{};            ///< terms, in order; ranks other than this one need windows (or the inbox)
+  Ranks to{};              ///< whose `dst`; ranks other than this one need windows
+  Range elements{};
   bool operator==(const Step&) const = default;
 };
 static_assert(sizeof(Step) == 32);

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Writes the steps of one rank down; private to plan. Ranks and chunks are taken mod world, so
+/// that algorithms name their neighbours without wrapping.
+
+#include <utility>
+
+#include "paceline/plan/schedule.h"
+
+namespace paceline::plan {
+
+/// Errors  UsageError as make_schedule.
+void check_shape(Algorithm algorithm, const Shape& shape);
+
+/// The schedule of one rank while it is written.
+class Builder {
+ public:
+  explicit Builder(const Shape& shape);
+
+  [[nodiscard]] long rank() const noexcept { return shape_.rank; }
+  [[nodiscard]] long world() const noexcept { return shape_.world; }
+  [[nodiscard]] long root() const noexcept { return shape_.root; }
+  [[nodiscard]] Range all() const noexcept { return {0, shape_.count}; }
+  [[nodiscard]] Range chunk(long c) const noexcept {
+    return plan::chunk(shape_.count, shape_.world, c);
+  }
+  [[nodiscard]] std::uint16_t wrap(long rank) const noexcept;
+  /// `rank` alone.
+  [[nodiscard]] Ranks one(long rank) const noexcept { return {wrap(rank), 1}; }
+  /// All ranks, from `first` on.
+  [[nodiscard]] Ranks all_from(long first) const noexcept;
+
+  void reserve(long steps) { schedule_.steps.reserve(static_cast<std::size_t>(steps)); }
+  void set_in(Range elements) noexcept { schedule_.in = elements; }
+  void set_out(Range elements) noexcept { schedule_.out = elements; }
+  void set_inbox(Range elements) noexcept { schedule_.inbox = elements; }
+  /// kSum holds all elements; it may lie over kOut where that holds all elements too.
+  void set_sum() noexcept;
+
+  void send(Memory src, Range elements, long to);
+  void receive(Memory dst, Range elements, long from);
+  /// dst = incoming (+) this rank's kIn.
+  void receive_and_add(Form wire, Memory dst, Range elements, long from);
+  /// kOut = the inbox's slots of `from`, added in that order. Empty folds are left out.
+  void fold_inbox(Ranks from, Range elements);
+  /// kOut = kIn.
+  void copy(Range elements);
+  void post(int flag, long to, Range elements);
+  void await(int flag, long from, Range elements);
+
+  [[nodiscard]] Schedule take() && { return std::move(schedule_); }
+
+ private:
+  Shape shape_;
+  Schedule schedule_;
+};
+
+// One function per (algorithm, collective); the table that picks one is in make_schedule.cpp.
+// An all-gather starts when chunk(rank) is in kOut.
+void ring_reduce_scatter(Builder& b);
+void ring_allgather(Builder& b);
+void pairwise_reduce_scatter(Builder& b);
+void pairwise_allgather(Builder& b);
+void one_stage_allreduce(Builder& b);
+void relay_allreduce(Builder& b);
+void tree_broadcast(Builder& b);
+void dissemination_barrier(Builder& b);
+
+}  // namespace paceline::plan
