@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds every kind of build that counts and runs their tests in one go, so one summary tells all.
+#   tools/test.sh         g++, and core and sim under ASan+UBSan and under TSan; no slow tests
+#   tools/test.sh --all   also clang, clang-tidy and the slow tests
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+presets=(release asan tsan)
+selection=(--label-exclude '^slow$')
+if [ "${1:-}" = "--all" ]; then
+  tools/setup.sh --lint
+  presets+=(clang)
+  selection=()
+else
+  tools/setup.sh
+fi
+
+for preset in "${presets[@]}"; do build "$preset"; done
+if [ "${1:-}" = "--all" ]; then build tidy; fi
+
+# One ctest over all build folders: names of the sanitizer builds start with the preset.
+printf 'subdirs("%s")\n' "${presets[@]}" >build/CTestTestfile.cmake
+step "run the tests of: ${presets[*]}" "build/Testing/Temporary/LastTest.log has all output"
+ctest --test-dir build --no-tests=error --output-on-failure --parallel "$(nproc)" \
+  "${selection[@]}"
