@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/net/host.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "paceline/net/system_error.h"
+
+namespace paceline::net {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// First line of a file; empty if there is none.
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<std::int64_t> to_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+int cores_of_affinity() {
+  constexpr std::size_t kMostCores = 1 << 16;
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(kMostCores),
+                                                             [](cpu_set_t* raw) { CPU_FREE(raw); });
+  const std::size_t size = CPU_ALLOC_SIZE(kMostCores);
+  if (set != nullptr && ::sched_getaffinity(0, size, set.get()) == 0)
+    return CPU_COUNT_S(size, set.get());
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+/// This process's own group and its parents, in the unified hierarchy.
+int cut_by_unified_groups(int cores) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::/")) continue;
+    const fs::path root = "/sys/fs/cgroup";
+    for (fs::path group = fs::path(line.substr(3)).relative_path();; group = group.parent_path()) {
+      cores = std::min(cores, cores_of_quota(first_line(root / group / "cpu.max")).value_or(cores));
+      if (group.empty()) break;
+    }
+  }
+  return cores;
+}
+
+/// The older layout, as containers see it.
+int cut_by_legacy_group(int cores) {
+  const fs::path group = "/sys/fs/cgroup/cpu";
+  const std::string both =
+      first_line(group / "cpu.cfs_quota_us") + ' ' + first_line(group / "cpu.cfs_period_us");
+  return std::min(cores, cores_of_quota(both).value_or(cores));
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) throw_errno("asking for the host's name");
+  return name.data();
+}
+
+std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
+std::optional<int> cores_of_quota(std::string_view cpu_max) {
+  const std::size_t space = cpu_max.find(' ');
+  if (space == std::string_view::npos) return std::nullopt;
+  const auto quota = to_number(cpu_max.substr(0, space));  // "max" is no number: unlimited
+  const auto period = to_number(cpu_max.substr(space + 1));
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<int>(std::clamp<std::int64_t>(*quota / *period, 1, 1 << 20));
+}
+
+int usable_cores() {
+  return std::max(1, cut_by_legacy_group(cut_by_unified_groups(cores_of_affinity())));
+}
+
+int process_id() noexcept { return ::getpid(); }
+
+std::uint32_t user_id() noexcept { return ::geteuid(); }
+
+}  // namespace paceline::net

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Where this process runs.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paceline::net {
+
+[[nodiscard]] std::string host_name();
+/// The same for all processes of one running kernel, also in containers; empty if unknown.
+[[nodiscard]] std::string boot_id();
+/// Cores this process may use: its affinity, cut by the CPU quota of its control groups; at
+/// least 1.
+[[nodiscard]] int usable_cores();
+[[nodiscard]] int process_id() noexcept;
+[[nodiscard]] std::uint32_t user_id() noexcept;
+
+/// Whole cores of a control group's "cpu.max" ("250000 100000" is 2; at least 1); empty if
+/// unlimited or unreadable.
+[[nodiscard]] std::optional<int> cores_of_quota(std::string_view cpu_max);
+
+}  // namespace paceline::net
