@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// What sits behind standard output and error.
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace paceline::net {
+
+enum class StandardStream { kOutput = 1, kError = 2 };
+
+[[nodiscard]] bool is_terminal(StandardStream stream) noexcept;
+
+/// Characters in a line of the terminal behind `stream`; empty if it is none.
+[[nodiscard]] std::optional<std::size_t> terminal_columns(StandardStream stream) noexcept;
+
+/// Writes all of `text`, sleeping while nothing fits. @return false if nobody reads it any more.
+bool write_standard(StandardStream stream, std::string_view text) noexcept;
+
+}  // namespace paceline::net
