@@ -60,7 +60,7 @@ store::Secret read_descriptor(int number) {
   const Borrowed inherited(number);
   std::vector<std::byte> content;
   try {
-    content = net::read_memory_file(inherited.fd(), sizeof(Key) + 1);
+    content = net::read_sealed_memory(inherited.fd(), sizeof(Key) + 1);
     net::make_close_on_exec(inherited.fd());
   } catch (const net::SystemError& error) {
     throw UsageError(fmt::format(
@@ -104,7 +104,7 @@ store::Secret read_secret_file(const std::string& path) {
 
 net::Fd hand_down(const store::Secret& secret) {
   if (!secret.key) throw UsageError("there is no secret to hand down");
-  return net::make_memory_file("paceline-secret", *secret.key);
+  return net::make_sealed_memory("paceline-secret", *secret.key);
 }
 
 store::Secret read_secret(const SecretSource& source) {

@@ -55,7 +55,7 @@ std::vector<std::byte> read_private_file(const std::string& path, std::size_t li
   return content;
 }
 
-Fd make_memory_file(const std::string& name, std::span<const std::byte> content) {
+Fd make_sealed_memory(const std::string& name, std::span<const std::byte> content) {
   const std::string doing = "making a file in memory";
   Fd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_errno(doing);
@@ -70,7 +70,7 @@ Fd make_memory_file(const std::string& name, std::span<const std::byte> content)
   return fd;
 }
 
-std::vector<std::byte> read_memory_file(const Fd& fd, std::size_t limit_bytes) {
+std::vector<std::byte> read_sealed_memory(const Fd& fd, std::size_t limit_bytes) {
   return read_from_start(fd, limit_bytes, "reading a file in memory");
 }
 

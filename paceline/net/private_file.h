@@ -23,11 +23,11 @@ namespace paceline::net {
 /// `name` shows up in /proc only.
 ///
 /// Errors  SystemError.
-[[nodiscard]] Fd make_memory_file(const std::string& name, std::span<const std::byte> content);
+[[nodiscard]] Fd make_sealed_memory(const std::string& name, std::span<const std::byte> content);
 
 /// Its content up to `limit_bytes`, from the start each time it is called.
 ///
 /// Errors  SystemError, also if `fd` is not open.
-[[nodiscard]] std::vector<std::byte> read_memory_file(const Fd& fd, std::size_t limit_bytes);
+[[nodiscard]] std::vector<std::byte> read_sealed_memory(const Fd& fd, std::size_t limit_bytes);
 
 }  // namespace paceline::net

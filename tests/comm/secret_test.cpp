@@ -96,7 +96,7 @@ TEST(Secret, a_descriptor_that_is_closed_or_strange_is_named) {
   fd.reset();
   EXPECT_NE(complaint(SecretDescriptor{number}).find("PACELINE_SECRET_FD"), std::string::npos);
   const std::array<std::byte, 5> strange{};
-  const net::Fd other = net::make_memory_file("strange", strange);
+  const net::Fd other = net::make_sealed_memory("strange", strange);
   EXPECT_NE(complaint(SecretDescriptor{other.raw()}).find("no secret"), std::string::npos);
 }
 
