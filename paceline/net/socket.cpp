@@ -254,6 +254,10 @@ void make_close_on_exec(const Fd& fd) {
 
 void shutdown_both(const Fd& socket) noexcept { (void)::shutdown(socket.raw(), SHUT_RDWR); }
 
+void limit_unacknowledged(const Fd& tcp_socket, std::chrono::milliseconds limit) {
+  set_option(tcp_socket, IPPROTO_TCP, TCP_USER_TIMEOUT, checked_cast<int>(limit.count()));
+}
+
 void set_buffer_bytes(const Fd& socket, std::size_t bytes) {
   set_option(socket, SOL_SOCKET, SO_SNDBUF, checked_cast<int>(bytes));
   set_option(socket, SOL_SOCKET, SO_RCVBUF, checked_cast<int>(bytes));

@@ -4,6 +4,7 @@
 /// Stream sockets: TCP of both IP families, and local ones that leave no file. Every socket made
 /// here is non-blocking and close-on-exec; TCP ones have no delay and keep-alive. Bytes: stream.h.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -74,6 +75,10 @@ void make_close_on_exec(const Fd& fd);
 /// Ends both directions for all holders of the socket; peers read the end, sleepers wake. Any
 /// thread.
 void shutdown_both(const Fd& socket) noexcept;
+
+/// Breaks the connection when bytes sent have not reached the other host for so long: its host is
+/// lost. A peer that is stopped, or does not read, stays connected as long as its buffers have room.
+void limit_unacknowledged(const Fd& tcp_socket, std::chrono::milliseconds limit);
 
 /// Asks for kernel buffers of this size, in both directions.
 void set_buffer_bytes(const Fd& socket, std::size_t bytes);

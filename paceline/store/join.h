@@ -18,7 +18,8 @@
 
 namespace paceline::store {
 
-/// What the ranks of a job know and strangers do not. Empty: authentication was switched off on purpose.
+/// What the ranks of a job know and strangers do not. Empty: authentication was switched off on
+/// purpose.
 struct Secret {
   std::optional<std::array<std::byte, 32>> key;
 };
@@ -43,10 +44,13 @@ struct Membership {
 
 /// Meets the other ranks.
 ///
-/// Order   Every rank of the job calls it once; returns on all when all have come.
-/// Errors  CommError kConnectFailed if the store cannot be reached or a rank never comes (its number
-///         is in the text) before connect_timeout; kRefused, with both values, if the secret, version,
-///         byte order, world size or algorithm differ or the rank is taken.
+/// Order   Every rank of the job calls it; returns on all when all are connected to each other. All
+///         may call it again, to meet anew, once their control has got a cause or is gone.
+/// Errors  UsageError if rank, world or connect_timeout make no sense. CommError kConnectFailed if
+///         the store cannot be reached, a rank never comes before connect_timeout (its number is in
+///         the text) or goes before all have met; kRefused, on all ranks and with both values, if
+///         the world size or algorithm differ or the rank is taken. Whose secret, version or byte
+///         order differ is a stranger: only it gets kRefused, the others go on waiting.
 [[nodiscard]] Membership join(const JoinOptions& options);
 
 struct ServerOptions {

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/store/half_open.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "paceline/base/checked_cast.h"
+#include "paceline/net/host.h"
+#include "paceline/net/socket.h"
+#include "paceline/net/stream.h"
+#include "paceline/net/system_error.h"
+
+namespace paceline::store {
+namespace {
+
+constexpr std::chrono::seconds kHalfOpenLimit{2};
+constexpr std::size_t kMaxHalfOpen = 128;
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+}  // namespace
+
+HalfOpen::HalfOpen(net::Fd socket, const Terms& terms, Deadline deadline)
+    : socket_(std::move(socket)), handshake_(terms), deadline_(deadline) {}
+
+bool HalfOpen::write() {
+  for (;;) {
+    const auto more = handshake_.output();
+    unsent_.insert(unsent_.end(), more.begin(), more.end());
+    if (unsent_.empty()) return true;
+    const auto result = net::try_write(socket_, unsent_);
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(result.bytes));
+    if (result.closed) return false;
+    if (result.would_block) return true;
+  }
+}
+
+/// Reads no byte that belongs to what comes after the handshake.
+bool HalfOpen::read() {
+  std::array<std::byte, 128> buffer;
+  while (const std::size_t wanted = std::min(handshake_.wanted(), buffer.size())) {
+    const auto result = net::try_read(socket_, std::span(buffer).first(wanted));
+    if (result.closed) return false;
+    if (result.would_block) return true;
+    heard_ = true;
+    handshake_.take(std::span(buffer).first(result.bytes));
+  }
+  return true;
+}
+
+HalfOpen::Outcome HalfOpen::step() {
+  bool alive = write();
+  // A peer that refused has closed already, yet its last words can still be read.
+  alive = read() && alive;
+  alive = write() && alive;
+  switch (handshake_.state()) {
+    case Handshake::State::kRefused: return Outcome::kRefused;
+    case Handshake::State::kAccepted:
+      if (alive && unsent_.empty()) return Outcome::kAccepted;
+      break;
+    case Handshake::State::kTalking: break;
+  }
+  return alive && !deadline_.passed() ? Outcome::kPending : Outcome::kLost;
+}
+
+net::PollItem HalfOpen::interest() const {
+  return {.fd = &socket_, .send = !unsent_.empty(), .recv = handshake_.wanted() != 0};
+}
+
+Gate::Gate(const net::Fd& listener, const Terms& terms)
+    : listener_(listener), local_(net::local_address(listener).starts_with('@')), terms_(terms) {}
+
+void Gate::want(std::vector<net::PollItem>& items) const {
+  if (!paused_) items.push_back({.fd = &listener_, .recv = true});
+  for (const auto& one : half_open_) items.push_back(one.interest());
+}
+
+Deadline Gate::next() const {
+  Deadline first = paused_.value_or(Deadline::never());
+  for (const auto& one : half_open_) first = Deadline::earlier(first, one.deadline());
+  return first;
+}
+
+void Gate::accept() {
+  if (paused_ && !paused_->passed()) return;
+  paused_.reset();
+  try {
+    while (net::Fd socket = net::accept_now(listener_)) {
+      if (local_ && net::peer_credentials(socket).uid != net::user_id()) {
+        ++strangers_;
+        continue;
+      }
+      if (half_open_.size() == kMaxHalfOpen) {  // the oldest had its time: ours need milliseconds
+        half_open_.pop_front();
+        ++strangers_;
+      }
+      half_open_.emplace_back(std::move(socket), terms_, Deadline::after(kHalfOpenLimit));
+    }
+  } catch (const net::SystemError&) {
+    paused_ = Deadline::after(kAcceptPause);
+  }
+}
+
+void Gate::finish(HalfOpen& one, HalfOpen::Outcome outcome) {
+  const Handshake& handshake = one.handshake();
+  if (outcome == HalfOpen::Outcome::kAccepted) {
+    const int rank = checked_cast<int>(handshake.peer_rank());
+    guests_.push_back({one.take_socket(), rank, handshake.session_key()});
+    return;
+  }
+  const bool refused = outcome == HalfOpen::Outcome::kRefused;
+  if (refused && handshake.authenticated() && std::in_range<int>(handshake.peer_rank())) {
+    offenders_.push_back({static_cast<int>(handshake.peer_rank()), handshake.refusal()});
+    return;
+  }
+  ++strangers_;
+  if (refused && handshake.refusal().code != RefusalCode::kNotOurs)
+    last_refusal_ = fmt::format("a connection from {} was refused: {}",
+                                net::peer_address(one.socket()), to_text(handshake.refusal()));
+}
+
+void Gate::step() {
+  accept();
+  for (auto one = half_open_.begin(); one != half_open_.end();) {
+    const auto outcome = one->step();
+    if (outcome == HalfOpen::Outcome::kPending) {
+      ++one;
+      continue;
+    }
+    finish(*one, outcome);
+    one = half_open_.erase(one);
+  }
+}
+
+std::vector<Guest> Gate::take_guests() { return std::exchange(guests_, {}); }
+std::vector<Offender> Gate::take_offenders() { return std::exchange(offenders_, {}); }
+
+}  // namespace paceline::store

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// A connection whose handshake goes on, and the gate that drives those of a listener. Nothing here
+/// blocks: one silent stranger delays nobody.
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/base/deadline.h"
+#include "paceline/net/fd.h"
+#include "paceline/net/poll.h"
+#include "paceline/store/handshake.h"
+
+namespace paceline::store {
+
+class HalfOpen {
+ public:
+  enum class Outcome { kPending, kAccepted, kRefused, kLost };
+
+  HalfOpen(net::Fd socket, const Terms& terms, Deadline deadline);
+
+  /// Moves what moves now. kLost: the other end has gone, or the deadline has passed.
+  Outcome step();
+  [[nodiscard]] net::PollItem interest() const;
+  [[nodiscard]] Deadline deadline() const { return deadline_; }
+  [[nodiscard]] const Handshake& handshake() const { return handshake_; }
+  /// Whether the other end has sent anything at all.
+  [[nodiscard]] bool heard() const { return heard_; }
+  [[nodiscard]] const net::Fd& socket() const { return socket_; }
+  /// Gives the socket away, once accepted.
+  [[nodiscard]] net::Fd take_socket() { return std::move(socket_); }
+
+ private:
+  bool write();
+  bool read();
+
+  net::Fd socket_;
+  Handshake handshake_;
+  Deadline deadline_;
+  std::vector<std::byte> unsent_;
+  bool heard_ = false;
+};
+
+/// Somebody whose handshake succeeded.
+struct Guest {
+  net::Fd socket;
+  int rank = 0;
+  Key session_key{};
+};
+
+/// Somebody who knows the secret and was refused all the same.
+struct Offender {
+  int rank = 0;
+  Refusal refusal;
+};
+
+/// Takes the connections of one listener and lets in those that belong to the job.
+class Gate {
+ public:
+  /// `listener` outlives the gate.
+  Gate(const net::Fd& listener, const Terms& terms);
+
+  /// Adds what it waits for.
+  void want(std::vector<net::PollItem>& items) const;
+  /// When step() has something to do without being woken.
+  [[nodiscard]] Deadline next() const;
+  void step();
+
+  [[nodiscard]] std::vector<Guest> take_guests();
+  [[nodiscard]] std::vector<Offender> take_offenders();
+  /// Connections dropped because they were not of this job.
+  [[nodiscard]] std::uint64_t strangers() const { return strangers_; }
+  /// What the last stranger that spoke our protocol got for an answer; empty if there was none.
+  [[nodiscard]] const std::string& last_refusal() const { return last_refusal_; }
+
+ private:
+  void accept();
+  void finish(HalfOpen& one, HalfOpen::Outcome outcome);
+
+  const net::Fd& listener_;
+  const bool local_;  // a local socket: the kernel tells whose the other end is
+  Terms terms_;
+  std::list<HalfOpen> half_open_;
+  std::vector<Guest> guests_;
+  std::vector<Offender> offenders_;
+  std::uint64_t strangers_ = 0;
+  std::string last_refusal_;
+  std::optional<Deadline> paused_;  // accept() failed: too many open files
+};
+
+}  // namespace paceline::store

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/store/join.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <utility>
+
+#include "paceline/base/checked_cast.h"
+#include "paceline/net/host.h"
+#include "paceline/net/socket.h"
+#include "paceline/net/system_error.h"
+#include "paceline/store/channel.h"
+#include "paceline/store/mesh.h"
+#include "paceline/store/tcp_control.h"
+#include "paceline/store/verdict.h"
+
+namespace paceline::store {
+namespace {
+
+/// The store knows who is missing, so its verdict is awaited a little beyond the deadline.
+constexpr std::chrono::milliseconds kVerdictGrace{2000};
+constexpr std::chrono::seconds kHandshakeLimit{5};
+constexpr std::chrono::milliseconds kLostHostLimit{30'000};
+constexpr std::chrono::milliseconds kRetryPause{20};
+
+void check(const JoinOptions& o) {
+  if (o.world < 1) throw UsageError(fmt::format("a world of {} ranks", o.world));
+  if (o.rank < 0 || o.rank >= o.world)
+    throw UsageError(fmt::format("rank {} is out of range in a world of {}", o.rank, o.world));
+  if (o.connect_timeout.count() <= 0)
+    throw UsageError(fmt::format("a connect timeout of {} ms", o.connect_timeout.count()));
+}
+
+class Joiner {
+ public:
+  explicit Joiner(const JoinOptions& options)
+      : options_(options),
+        deadline_(Deadline::after(options.connect_timeout)),
+        store_(is_local() ? options.host : fmt::format("{}:{}", options.host, options.port)),
+        entries_(static_cast<std::size_t>(options.world)) {}
+
+  Membership run() {
+    connect();
+    listen();
+    say_hello();
+    while (known_ < entries_.size()) pump();
+    link();
+    say(Ready{});
+    while (!started_) pump();
+    return membership();
+  }
+
+ private:
+  [[nodiscard]] bool is_local() const { return options_.host.starts_with('@'); }
+  [[noreturn]] void fail(CommErrc code, int peer, const std::string& text) const {
+    throw CommError(code, options_.rank, peer, fmt::format("rank {}: {}", options_.rank, text));
+  }
+
+  // Meeting the store.
+  void connect();
+  net::Fd dial();
+  net::Fd dial_local();
+  bool shake_hands(net::Fd socket);
+  void listen();
+  void say_hello();
+
+  // While others come and connect.
+  void link();
+  void pump();
+  void sleep();
+  void tick();
+  void read();
+  void take(Message& message);
+  void take_table(const Table& table);
+  void check_deadline();
+  void report_missing();
+  void say(const Message& message);
+  Membership membership();
+
+  const JoinOptions& options_;
+  const Deadline deadline_;
+  const std::string store_;
+  std::optional<Channel> channel_;
+  net::Fd listener_;
+  std::optional<Mesh> mesh_;
+  std::vector<Table::Entry> entries_;
+  std::size_t known_ = 0;  // entries that have come
+  std::uint32_t generation_ = 0;
+  bool started_ = false;
+  bool reported_ = false;
+  std::deque<Event> early_;
+  Clock::time_point next_tick_ = Clock::now();
+};
+
+void Joiner::connect() {
+  for (;;) {
+    if (shake_hands(dial())) return;
+    if (deadline_.passed())
+      fail(CommErrc::kConnectFailed, -1,
+           fmt::format("the store at {} takes connections but does not finish the handshake "
+                       "within {}",
+                       store_, name_duration(options_.connect_timeout)));
+    net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause)));
+  }
+}
+
+net::Fd Joiner::dial() {
+  try {
+    if (is_local()) return dial_local();
+    net::Fd socket = net::connect_tcp_until(options_.host, options_.port, deadline_);
+    net::limit_unacknowledged(socket, kLostHostLimit);
+    return socket;
+  } catch (const net::SystemError& error) {
+    fail(CommErrc::kConnectFailed, -1,
+         fmt::format("the store at {} cannot be reached: {}", store_, error.what()));
+  }
+}
+
+net::Fd Joiner::dial_local() {
+  for (;;) {
+    try {
+      net::Fd socket = net::connect_unix_abstract(options_.host.substr(1), deadline_);
+      const auto owner = net::peer_credentials(socket).uid;
+      if (owner == net::user_id()) return socket;
+      fail(CommErrc::kRefused, -1,
+           fmt::format("the store at {} belongs to user {}, this process to user {}", store_, owner,
+                       net::user_id()));
+    } catch (const net::SystemError& error) {
+      if (error.code() != ECONNREFUSED || deadline_.passed()) throw;
+    }
+    net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause)));
+  }
+}
+
+/// @return false if the other end left without a word: it may be busy, so try again.
+bool Joiner::shake_hands(net::Fd socket) {
+  const Terms terms{.side = Side::kInitiator,
+                    .purpose = Purpose::kControl,
+                    .rank = checked_cast<std::uint32_t>(options_.rank),
+                    .peer = kStoreRank,
+                    .world = checked_cast<std::uint32_t>(options_.world),
+                    .secret = options_.secret};
+  HalfOpen half(std::move(socket), terms,
+                Deadline::earlier(deadline_, Deadline::after(kHandshakeLimit)));
+  auto outcome = half.step();
+  while (outcome == HalfOpen::Outcome::kPending) {
+    net::PollItem item = half.interest();
+    net::poll({&item, 1}, half.deadline());
+    outcome = half.step();
+  }
+  if (outcome == HalfOpen::Outcome::kLost) return false;
+  if (outcome == HalfOpen::Outcome::kRefused) {
+    const Refusal& refusal = half.handshake().refusal();
+    const bool foreign = refusal.code == RefusalCode::kNotOurs;
+    fail(foreign ? CommErrc::kConnectFailed : CommErrc::kRefused, -1,
+         fmt::format("no admission to the store at {}: {}", store_, to_text(refusal)));
+  }
+  channel_.emplace(half.take_socket(), half.handshake().session_key(), Side::kInitiator);
+  return true;
+}
+
+/// Where the store is reached, the other ranks are reached: loopback or this host's address there.
+void Joiner::listen() {
+  std::string host = "127.0.0.1";
+  if (!is_local()) {
+    const std::string address = net::local_address(channel_->socket);
+    host = address.substr(0, address.rfind(':'));
+  }
+  try {
+    listener_ = net::listen_tcp(host, 0);
+  } catch (const net::SystemError& error) {
+    fail(CommErrc::kConnectFailed, -1, error.what());
+  }
+}
+
+void Joiner::say_hello() {
+  say(Hello{.rank = static_cast<std::uint32_t>(options_.rank),
+            .world = static_cast<std::uint32_t>(options_.world),
+            .patience = std::chrono::ceil<std::chrono::milliseconds>(deadline_.left()),
+            .host = net::host_name(),
+            .address = net::local_address(listener_),
+            .algorithm = options_.algorithm});
+}
+
+void Joiner::say(const Message& message) {
+  channel_->out.push(message);
+  channel_->out.flush(channel_->socket);  // a broken one is seen by read()
+}
+
+void Joiner::link() {
+  MeshOptions options{
+      .rank = options_.rank, .generation = generation_, .secret = options_.secret, .addresses = {}};
+  for (const auto& entry : entries_) options.addresses.push_back(entry.address);
+  mesh_.emplace(listener_, options, deadline_);
+  try {
+    mesh_->step();
+    while (!mesh_->done()) pump();
+  } catch (const BadMessage& bad) {
+    fail(CommErrc::kConnectFailed, -1, bad.what());
+  }
+}
+
+void Joiner::pump() {
+  sleep();
+  tick();
+  read();
+  if (mesh_) {
+    try {
+      mesh_->step();
+    } catch (const CommError& error) {
+      say(Cause{error.code(), options_.rank, error.peer(), 0, error.what()});
+      throw;
+    }
+  }
+  check_deadline();
+}
+
+void Joiner::sleep() {
+  std::vector<net::PollItem> items;
+  items.push_back({.fd = &channel_->socket, .send = channel_->out.unsent() != 0, .recv = true});
+  Deadline until = Deadline::after(next_tick_ - Clock::now());
+  if (mesh_) {
+    mesh_->want(items);
+    until = Deadline::earlier(until, mesh_->next());
+  }
+  const auto left = deadline_.left();
+  until = Deadline::earlier(until, Deadline::after(left.count() > 0 ? left : kVerdictGrace / 8));
+  net::poll(items, until);
+}
+
+void Joiner::tick() {
+  if (Clock::now() < next_tick_) return;
+  next_tick_ = Clock::now() + kTickInterval;
+  say(Tick{});
+}
+
+void Joiner::read() {
+  channel_->out.flush(channel_->socket);
+  bool alive = channel_->in.pull(channel_->socket);
+  try {
+    while (auto message = channel_->in.next()) take(*message);
+  } catch (const BadMessage&) {
+    alive = false;
+  }
+  if (!alive && !started_)
+    fail(CommErrc::kConnectFailed, -1,
+         fmt::format("the store at {} has closed the connection: has the launcher ended?", store_));
+}
+
+void Joiner::take(Message& message) {
+  if (const auto* table = std::get_if<Table>(&message)) take_table(*table);
+  if (std::holds_alternative<Start>(message)) started_ = true;
+  auto* event = std::get_if<Event>(&message);
+  if (event == nullptr) return;
+  if (event->kind == Event::Kind::kCause && !started_)
+    fail(event->cause.code, event->cause.peer, event->cause.text);
+  early_.push_back(std::move(*event));
+}
+
+void Joiner::take_table(const Table& table) {
+  if (table.first != known_ || table.entries.size() > entries_.size() - known_)
+    throw BadMessage("a table of peers that does not fit");
+  std::ranges::copy(table.entries, entries_.begin() + static_cast<std::ptrdiff_t>(known_));
+  known_ += table.entries.size();
+  generation_ = table.generation;
+}
+
+void Joiner::check_deadline() {
+  if (started_ || !deadline_.passed()) return;
+  if (mesh_ && !mesh_->done() && !reported_) report_missing();
+  if (Clock::now() < deadline_.when() + kVerdictGrace) return;
+  fail(CommErrc::kConnectFailed, -1,
+       fmt::format("the store at {} has not said within {} that all ranks have come", store_,
+                   name_duration(options_.connect_timeout)));
+}
+
+void Joiner::report_missing() {
+  reported_ = true;
+  const auto absent = mesh_->missing();
+  say(Cause{.code = CommErrc::kConnectFailed,
+            .rank = options_.rank,
+            .peer = absent.front(),
+            .from_sequence = 0,
+            .text = fmt::format("rank {} has no data connection with {} after {}", options_.rank,
+                                name_ranks(absent), name_duration(options_.connect_timeout))});
+}
+
+Membership Joiner::membership() {
+  Membership result;
+  result.sockets = mesh_->take_sockets();
+  for (auto& entry : entries_) result.hosts.push_back(std::move(entry.host));
+  result.generation = generation_;
+  result.control = make_tcp_control(std::move(*channel_), std::move(early_), store_);
+  return result;
+}
+
+}  // namespace
+
+Membership join(const JoinOptions& options) {
+  check(options);
+  try {
+    return Joiner(options).run();
+  } catch (const net::SystemError& error) {
+    throw CommError(CommErrc::kConnectFailed, options.rank, -1,
+                    fmt::format("rank {}: {}", options.rank, error.what()));
+  }
+}
+
+}  // namespace paceline::store

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// What the server decides about those who come to its door: into which session, or out.
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "paceline/store/half_open.h"
+#include "paceline/store/join.h"
+#include "paceline/store/session.h"
+
+namespace paceline::store {
+
+/// The sessions of one server, oldest first. Pure: no sockets.
+///
+/// A rank may come again when its communicator has failed or is gone: it then opens the next
+/// meeting, to which all ranks must come again.
+class Reception {
+ public:
+  using Time = Clock::time_point;
+
+  explicit Reception(const ServerOptions& options) : options_(options) {}
+
+  /// Where `rank` belongs, or nothing and the reason in `refusal`.
+  [[nodiscard]] Session* welcome(int rank, const Hello& hello, Time now, std::string& refusal);
+  /// Somebody of this job came with terms that do not fit: an open meeting can never be complete.
+  void turn_away(const Offender& offender, Time now);
+  void note_exit(int rank, const std::string& how, Time now);
+  void set_hint(const std::string& hint);
+  void advance(Time now);
+  /// Forgets sessions that nobody is connected to any more, but for the newest.
+  void forget_finished();
+
+  [[nodiscard]] Time next() const;
+  [[nodiscard]] std::list<Session>& sessions() { return sessions_; }
+
+ private:
+  Session& open(Time now);
+
+  ServerOptions options_;
+  std::list<Session> sessions_;
+  std::map<int, std::string> exits_;  // ranks whose process has ended
+  std::string hint_;
+};
+
+}  // namespace paceline::store

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/store/join.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "paceline/net/host.h"
+#include "paceline/net/poll.h"
+#include "paceline/net/stream.h"
+#include "paceline/store/half_open.h"
+#include "paceline/store/hmac.h"
+#include "tests/store/meeting.h"
+
+namespace paceline::store {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::everybody;
+using test::join_all;
+using test::make_secret;
+using test::Outcome;
+using test::Store;
+using test::try_join;
+
+Deadline soon() { return Deadline::after(seconds(20)); }
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Each rank sends its number to all others and reads theirs.
+void check_sockets(std::vector<Outcome>& ranks) {
+  const int world = static_cast<int>(ranks.size());
+  for (int from = 0; from < world; ++from)
+    for (int to = 0; to < world; ++to) {
+      if (from == to) continue;
+      const std::byte word{static_cast<unsigned char>(10 * from + to)};
+      net::send_all(
+          ranks[static_cast<std::size_t>(from)].membership->sockets[static_cast<std::size_t>(to)],
+          std::span(&word, 1), soon());
+    }
+  for (int from = 0; from < world; ++from)
+    for (int to = 0; to < world; ++to) {
+      if (from == to) continue;
+      std::byte word{};
+      net::recv_exactly(
+          ranks[static_cast<std::size_t>(to)].membership->sockets[static_cast<std::size_t>(from)],
+          std::span(&word, 1), soon());
+      EXPECT_EQ(std::to_integer<int>(word), 10 * from + to);
+    }
+}
+
+class JoinWorld : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Of, JoinWorld, ::testing::Values(1, 2, 3, 8));
+
+TEST_P(JoinWorld, connects_every_pair_of_ranks) {
+  Store store(GetParam());
+  auto ranks = join_all(everybody(store, GetParam()));
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ASSERT_TRUE(ranks[r].membership) << ranks[r].text();
+    const Membership& mine = *ranks[r].membership;
+    ASSERT_EQ(mine.sockets.size(), ranks.size());
+    EXPECT_FALSE(mine.sockets[r]);
+    EXPECT_NE(mine.generation, 0U);
+    EXPECT_EQ(mine.generation, ranks[0].membership->generation);
+    EXPECT_EQ(mine.hosts, std::vector<std::string>(ranks.size(), net::host_name()));
+    EXPECT_TRUE(mine.control);
+  }
+  check_sockets(ranks);
+  EXPECT_EQ(store.server().strangers(), 0U);
+}
+
+TEST(Join, works_without_a_secret_if_all_agree) {
+  net::Fd listener = net::listen_tcp("127.0.0.1", 0);
+  const auto port = net::local_port(listener);
+  Server server(std::move(listener), {.world = 2, .secret = {}});
+  std::vector<JoinOptions> options(2);
+  for (int r = 0; r < 2; ++r)
+    options[static_cast<std::size_t>(r)] = {
+        .rank = r, .world = 2, .host = "127.0.0.1", .port = port, .secret = {}, .algorithm = ""};
+  auto ranks = join_all(options);
+  ASSERT_TRUE(ranks[0].membership) << ranks[0].text();
+  ASSERT_TRUE(ranks[1].membership) << ranks[1].text();
+}
+
+TEST(Join, meets_at_an_abstract_local_socket_that_comes_up_later) {
+  const std::string name =
+      fmt::format("paceline-join-test-{}-{}", net::process_id(), random_nonzero());
+  const Secret secret = make_secret();
+  std::vector<JoinOptions> options(2);
+  for (int r = 0; r < 2; ++r)
+    options[static_cast<std::size_t>(r)] = {
+        .rank = r, .world = 2, .host = "@" + name, .secret = secret, .algorithm = ""};
+  auto first = std::async(std::launch::async, [&] { return try_join(options[0]); });
+  Server server(net::listen_unix_abstract(name), {.world = 2, .secret = secret});
+  std::vector<Outcome> ranks(2);
+  ranks[1] = try_join(options[1]);
+  ranks[0] = first.get();
+  ASSERT_TRUE(ranks[0].membership) << ranks[0].text();
+  ASSERT_TRUE(ranks[1].membership) << ranks[1].text();
+  check_sockets(ranks);
+}
+
+TEST(Join, ranks_can_meet_again_with_another_generation) {
+  Store store(2);
+  auto first = join_all(everybody(store, 2));
+  ASSERT_TRUE(first[0].membership && first[1].membership);
+  const auto generation = first[0].membership->generation;
+  first.clear();
+  auto second = join_all(everybody(store, 2));
+  ASSERT_TRUE(second[0].membership) << second[0].text();
+  EXPECT_NE(second[0].membership->generation, generation);
+}
+
+TEST(Join, names_the_ranks_that_never_come) {
+  Store store(4);
+  auto options = std::vector{store.options(0), store.options(2)};
+  for (auto& o : options) o.connect_timeout = milliseconds(300);
+  for (const auto& rank : join_all(options)) {
+    ASSERT_TRUE(rank.error);
+    EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
+    EXPECT_TRUE(contains(rank.text(), "ranks 1, 3 never came within")) << rank.text();
+  }
+}
+
+TEST(Join, says_that_the_store_cannot_be_reached) {
+  net::Fd closed = net::listen_tcp("127.0.0.1", 0);
+  const auto port = net::local_port(closed);
+  closed.reset();
+  const auto rank = try_join({.rank = 0,
+                              .world = 2,
+                              .host = "127.0.0.1",
+                              .port = port,
+                              .secret = {},
+                              .algorithm = "",
+                              .connect_timeout = milliseconds(100)});
+  ASSERT_TRUE(rank.error);
+  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
+  EXPECT_TRUE(contains(rank.text(), fmt::format("127.0.0.1:{}", port))) << rank.text();
+}
+
+TEST(Join, another_secret_is_refused_at_once_and_the_others_learn_of_it) {
+  Store store(2);
+  auto wrong = store.options(1);
+  wrong.secret = make_secret();
+  const auto refused = try_join(wrong);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), CommErrc::kRefused);
+  EXPECT_TRUE(contains(refused.text(), "the secret differs")) << refused.text();
+  auto right = store.options(0);
+  right.connect_timeout = milliseconds(300);
+  const auto waiting = try_join(right);
+  ASSERT_TRUE(waiting.error);
+  EXPECT_TRUE(contains(waiting.text(), "rank 1 never came")) << waiting.text();
+  EXPECT_TRUE(contains(waiting.text(), "the secret differs")) << waiting.text();
+  EXPECT_EQ(store.server().strangers(), 1U);
+}
+
+TEST(Join, no_secret_where_one_is_asked_for_is_refused) {
+  Store store(2);
+  auto options = store.options(1);
+  options.secret = {};
+  const auto refused = try_join(options);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), CommErrc::kRefused);
+  EXPECT_TRUE(contains(refused.text(), "none here, a secret at the other end")) << refused.text();
+}
+
+TEST(Join, another_world_size_is_refused_on_all_with_both_values) {
+  Store store(2);
+  auto options = everybody(store, 2);
+  options[1].world = 3;
+  const auto ranks = join_all(options);
+  for (const auto& rank : ranks) {
+    ASSERT_TRUE(rank.error);
+    EXPECT_EQ(rank.error->code(), CommErrc::kRefused);
+    EXPECT_TRUE(contains(rank.text(), "world size differs")) << rank.text();
+    EXPECT_TRUE(contains(rank.text(), "2") && contains(rank.text(), "3")) << rank.text();
+  }
+}
+
+TEST(Join, another_algorithm_is_refused_on_all_with_both_values) {
+  Store store(3);
+  auto options = everybody(store, 3);
+  options[0].algorithm = "ring";
+  options[1].algorithm = "ring";
+  options[2].algorithm = "relay";
+  for (const auto& rank : join_all(options)) {
+    ASSERT_TRUE(rank.error);
+    EXPECT_EQ(rank.error->code(), CommErrc::kRefused);
+    EXPECT_TRUE(contains(rank.text(), "\"ring\"")) << rank.text();
+    EXPECT_TRUE(contains(rank.text(), "\"relay\"")) << rank.text();
+  }
+}
+
+TEST(Join, a_rank_taken_twice_is_refused_on_all) {
+  Store store(3);
+  for (const auto& rank : join_all({store.options(0), store.options(1), store.options(1)})) {
+    ASSERT_TRUE(rank.error);
+    EXPECT_EQ(rank.error->code(), CommErrc::kRefused);
+    EXPECT_TRUE(contains(rank.text(), "rank 1 is taken twice")) << rank.text();
+  }
+}
+
+TEST(Join, a_rank_of_a_running_job_is_refused_and_the_job_goes_on) {
+  Store store(2);
+  auto ranks = join_all(everybody(store, 2));
+  ASSERT_TRUE(ranks[0].membership && ranks[1].membership);
+  const auto late = try_join(store.options(1));
+  ASSERT_TRUE(late.error);
+  EXPECT_EQ(late.error->code(), CommErrc::kRefused);
+  EXPECT_FALSE(ranks[0].membership->control->next(Deadline::after(milliseconds(20))));
+  check_sockets(ranks);
+}
+
+TEST(Join, a_process_that_ended_before_it_came_is_named_at_once) {
+  Store store(2);
+  store.server().note_exit(1, "exited with code 7");
+  const auto rank = try_join(store.options(0));
+  ASSERT_TRUE(rank.error);
+  EXPECT_TRUE(contains(rank.text(), "rank 1 exited with code 7")) << rank.text();
+}
+
+TEST(Join, the_end_of_the_store_is_seen_while_waiting) {
+  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
+  JoinOptions options{.rank = 0, .world = 2, .host = "127.0.0.1", .secret = {}, .algorithm = ""};
+  options.port = net::local_port(listener);
+  auto waiting = std::async(std::launch::async, [&] { return try_join(options); });
+  Gate gate(
+      listener,
+      {.side = Side::kAcceptor, .rank = kStoreRank, .peer = kAnyRank, .world = 2, .secret = {}});
+  std::vector<Guest> guests;
+  while (guests.empty()) {
+    std::vector<net::PollItem> items;
+    gate.want(items);
+    net::poll(items, soon());
+    gate.step();
+    guests = gate.take_guests();
+  }
+  guests.clear();
+  const auto rank = waiting.get();
+  ASSERT_TRUE(rank.error);
+  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
+  EXPECT_TRUE(contains(rank.text(), "has closed the connection")) << rank.text();
+}
+
+/// Connections that are not of the job: silent ones, talkers, and ones that leave at once.
+std::vector<net::Fd> strangers_at(std::uint16_t port) {
+  std::vector<net::Fd> open;
+  for (const std::string_view words :
+       {std::string_view(), std::string_view("GET / HTTP/1.1\r\n\r\n"), std::string_view("PLHS"),
+        std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0", 12)}) {
+    open.push_back(net::connect_tcp("127.0.0.1", port, soon()));
+    if (!words.empty())
+      net::send_all(open.back(), std::as_bytes(std::span(words.data(), words.size())), soon());
+  }
+  (void)net::connect_tcp("127.0.0.1", port, soon());
+  return open;
+}
+
+TEST(Join, strangers_do_not_disturb_the_meeting_and_are_counted) {
+  Store store(3);
+  const auto before = strangers_at(store.port());
+  auto ranks = join_all(everybody(store, 3));
+  for (const auto& rank : ranks) ASSERT_TRUE(rank.membership) << rank.text();
+  check_sockets(ranks);
+  // The talkers are seen through at once, the silent ones within two seconds.
+  for (const auto& stranger : before) {
+    std::byte word{};
+    const net::Fd& fd = stranger;
+    EXPECT_TRUE(net::wait_readable(fd, soon()));
+    EXPECT_TRUE(net::try_read(fd, std::span(&word, 1)).closed);
+  }
+  EXPECT_EQ(store.server().strangers(), 5U);
+}
+
+TEST(Join, a_crowd_of_silent_strangers_does_not_keep_ranks_out) {
+  Store store(2);
+  std::vector<net::Fd> crowd;
+  for (int i = 0; i < 300; ++i)
+    crowd.push_back(net::connect_tcp("127.0.0.1", store.port(), soon()));
+  auto ranks = join_all(everybody(store, 2));
+  ASSERT_TRUE(ranks[0].membership) << ranks[0].text();
+  ASSERT_TRUE(ranks[1].membership) << ranks[1].text();
+}
+
+TEST(Join, something_else_at_the_stores_port_is_told_from_a_store) {
+  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
+  std::jthread other([&] {
+    const net::Fd socket = net::accept(listener, soon());
+    const std::string words = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    net::send_all(socket, std::as_bytes(std::span(words)), soon());
+    (void)net::wait_readable(socket, soon());
+  });
+  const auto rank = try_join({.rank = 0,
+                              .world = 2,
+                              .host = "127.0.0.1",
+                              .port = net::local_port(listener),
+                              .secret = {},
+                              .algorithm = ""});
+  ASSERT_TRUE(rank.error);
+  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
+  EXPECT_TRUE(contains(rank.text(), "does not speak paceline's protocol")) << rank.text();
+}
+
+TEST(Join, wrong_numbers_are_usage_errors) {
+  EXPECT_THROW((void)join({.rank = 2, .world = 2, .host = "@x", .secret = {}, .algorithm = ""}),
+               UsageError);
+  EXPECT_THROW((void)join({.rank = -1, .world = 2, .host = "@x", .secret = {}, .algorithm = ""}),
+               UsageError);
+  EXPECT_THROW((void)join({.rank = 0, .world = 0, .host = "@x", .secret = {}, .algorithm = ""}),
+               UsageError);
+}
+
+TEST(Server, needs_a_socket_and_a_world) {
+  EXPECT_THROW(Server(net::Fd(), {.world = 2, .secret = {}}), UsageError);
+  EXPECT_THROW(Server(net::listen_tcp("127.0.0.1", 0), {.world = 0, .secret = {}}), UsageError);
+}
+
+TEST(Server, ends_quickly_with_half_open_connections) {
+  Store store(2);
+  const auto strangers = strangers_at(store.port());
+  store.stop();
+}
+
+}  // namespace
+}  // namespace paceline::store
