@@ -14,6 +14,7 @@
 #include <functional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "paceline/plan/schedule.h"

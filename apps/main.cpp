@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `paceline` command: reads the command line and runs one subcommand.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/sim_command.h"
+#include "paceline/base/error.h"
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+/// Parses, and returns the exit code if that is all there is to do.
+int run(const Texts& arguments) {
+  CLI::App app("paceline: data-parallel training on N ranks, without a framework around it");
+  app.name("paceline");
+  app.set_version_flag("--version", PACELINE_VERSION);
+  app.require_subcommand(1);
+  paceline::apps::Action action;
+  paceline::apps::add_sim_command(app, action);
+  try {
+    Texts reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return action();
+}
+
+int fail(const std::exception& error, int code) {
+  fmt::print(stderr, "paceline: {}\n", error.what());
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(Texts(argv + 1, argv + argc));
+  } catch (const paceline::UsageError& error) {
+    return fail(error, 2);
+  } catch (const std::exception& error) {
+    return fail(error, 1);
+  }
+}
