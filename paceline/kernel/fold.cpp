@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of fold(), compiled once for each SIMD target, and the choice among them at run time.
+// Picks the loop for each fold, once for each SIMD target, and the target at run time.
 #include "paceline/kernel/fold.h"
 
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "paceline/base/error.h"
+#include "paceline/kernel/element.h"
 #include "paceline/kernel/targets.h"
 
 // clang-format off
@@ -13,8 +15,7 @@
 #define HWY_TARGET_INCLUDE "paceline/kernel/fold.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
-#include "paceline/kernel/combine_inl.h"
-#include "paceline/kernel/vectors_inl.h"
+#include "paceline/kernel/loops_inl.h"
 // clang-format on
 
 // Nothing from the standard library is instantiated in here: the linker may keep only one target's
@@ -25,60 +26,26 @@ namespace paceline::kernel::HWY_NAMESPACE {
 // Partial sums of three and more terms wait here, in the first-level cache.
 inline constexpr std::size_t kBlockBytes = 4096;
 
-template <typename T, ReduceOp op, Form out>
-HWY_INLINE void finish_and_store(hn::Vec<Tag<T>> v, int world, std::byte* to) {
-  const Tag<T> d;
-  if constexpr (op == ReduceOp::kMean) {
-    v = hn::Div(v, hn::Set(d, static_cast<Accumulator<T>>(world)));
-  }
-  if constexpr (!kIsHalf<T> || out == Form::kSum) v = canonical(d, v);
-  store<T, out>(v, to);
-}
-
-/// out = a (op) b for one vector.
-template <typename T, ReduceOp op, Form fa, Form fb, Form out>
-struct Combine {
-  static HWY_INLINE void step(const std::byte* a, const std::byte* b, int world, std::byte* to) {
-    const auto result = combine<op>(Tag<T>(), load<T, fa>(a), load<T, fb>(b));
-    finish_and_store<T, op, out>(result, world, to);
-  }
-};
-
-template <typename T, ReduceOp op, Form fa, Form fb, Form out>
-void pair_loop(const Pair& pair) {
-  using Step = Combine<T, op, fa, fb, out>;
-  constexpr std::size_t kA = kSize<T, fa>;
-  constexpr std::size_t kB = kSize<T, fb>;
-  constexpr std::size_t kOut = kSize<T, out>;
-  const std::size_t lanes = hn::Lanes(Tag<T>());
-  std::size_t i = 0;
-  for (; i + lanes <= pair.count; i += lanes) {
-    Step::step(pair.a + i * kA, pair.b + i * kB, pair.world, pair.out + i * kOut);
-  }
-  const std::size_t left = pair.count - i;
-  if (left == 0) return;
-  alignas(kVectorBytes) std::byte a[kVectorBytes] = {};
-  alignas(kVectorBytes) std::byte b[kVectorBytes] = {};
-  alignas(kVectorBytes) std::byte result[kVectorBytes];
-  std::memcpy(a, pair.a + i * kA, left * kA);
-  std::memcpy(b, pair.b + i * kB, left * kB);
-  Step::step(a, b, pair.world, result);
-  std::memcpy(pair.out + i * kOut, result, left * kOut);
-}
-
 template <typename T, ReduceOp op, Form fa, Form fb>
 void pair_into(const Pair& pair, Form out) {
   // Only a finished sum is divided.
   constexpr ReduceOp kUnfinished = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   if (out == Form::kSum) {
-    pair_loop<T, kUnfinished, fa, fb, Form::kSum>(pair);
+    run<Combine<T, kUnfinished, fa, fb, Form::kSum>>(pair);
   } else {
-    pair_loop<T, op, fa, fb, Form::kT>(pair);
+    run<Combine<T, op, fa, fb, Form::kT>>(pair);
   }
 }
 
 template <typename T, ReduceOp op>
 void pair_from(const Pair& pair, PairForms forms) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (forms.a == Form::kT && forms.b == Form::kT && forms.out == Form::kT) {
+      return run<CombineBFloat16<op>>(pair);
+    }
+  }
+#endif
   if constexpr (kIsHalf<T>) {
     if (forms.a == Form::kT && forms.b == Form::kT) {
       pair_into<T, op, Form::kT, Form::kT>(pair, forms.out);
@@ -106,42 +73,19 @@ void pair_op(ReduceOp op, const Pair& pair, PairForms forms) {
   }
 }
 
-/// Changes the form of one term: widens, or finishes a sum.
-template <typename T, ReduceOp op, Form from, Form out>
-void convert_loop(const Pair& pair) {
-  constexpr std::size_t kA = kSize<T, from>;
-  constexpr std::size_t kOut = kSize<T, out>;
-  const std::size_t lanes = hn::Lanes(Tag<T>());
-  std::size_t i = 0;
-  for (; i + lanes <= pair.count; i += lanes) {
-    const auto v = load<T, from>(pair.a + i * kA);
-    if constexpr (out == Form::kSum) store<T, out>(v, pair.out + i * kOut);
-    if constexpr (out == Form::kT) finish_and_store<T, op, out>(v, pair.world, pair.out + i * kOut);
-  }
-  const std::size_t left = pair.count - i;
-  if (left == 0) return;
-  alignas(kVectorBytes) std::byte a[kVectorBytes] = {};
-  alignas(kVectorBytes) std::byte result[kVectorBytes];
-  std::memcpy(a, pair.a + i * kA, left * kA);
-  const auto v = load<T, from>(a);
-  if constexpr (out == Form::kSum) store<T, out>(v, result);
-  if constexpr (out == Form::kT) finish_and_store<T, op, out>(v, pair.world, result);
-  std::memcpy(pair.out + i * kOut, result, left * kOut);
-}
-
 template <typename T>
 void fold_one(ReduceOp op, const Pair& pair, PairForms forms) {
   if constexpr (kIsHalf<T>) {
     if (forms.a == Form::kT && forms.out == Form::kSum) {
-      return convert_loop<T, ReduceOp::kSum, Form::kT, Form::kSum>(pair);
+      return run<Convert<T, ReduceOp::kSum, Form::kT, Form::kSum>>(pair);
     }
   }
   if constexpr (kFloats<Tag<T>>) {
     if (forms.a == Form::kSum && forms.out == Form::kT) {
       if (op == ReduceOp::kMean) {
-        return convert_loop<T, ReduceOp::kMean, Form::kSum, Form::kT>(pair);
+        return run<Convert<T, ReduceOp::kMean, Form::kSum, Form::kT>>(pair);
       }
-      return convert_loop<T, ReduceOp::kSum, Form::kSum, Form::kT>(pair);
+      return run<Convert<T, ReduceOp::kSum, Form::kSum, Form::kT>>(pair);
     }
   }
   const std::size_t size = forms.a == Form::kT ? kSize<T, Form::kT> : kSize<T, Form::kSum>;
@@ -183,7 +127,7 @@ void fold_as(ReduceOp op,
              std::size_t term_count,
              Target target) {
   if (term_count == 1) {
-    return fold_one<T>(op, {terms[0].data, nullptr, target.data, count, world},
+    return fold_one<T>(op, {terms[0].data, terms[0].data, target.data, count, world},
                        {terms[0].form, terms[0].form, target.form});
   }
   if (term_count == 2) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads, stores and 16-bit conversions of one vector, once for each SIMD target.
-// All conversions are integer arithmetic, so that each target yields the same bits.
+// Conversions are integer arithmetic, so that each target yields the same bits, or instructions
+// that are tested to yield those.
 // clang-format off
 #if defined(PACELINE_KERNEL_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PACELINE_KERNEL_VECTORS_INL_H_
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "paceline/kernel/combine_inl.h"
 #include "paceline/kernel/element.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -85,16 +87,40 @@ HWY_INLINE VectorOf<TagF32> widen(Float16, VectorOf<TagU16> half) {
   return hn::BitCast(f32, hn::Or(value, sign));
 }
 
-HWY_INLINE VectorOf<TagU16> narrow(BFloat16, VectorOf<TagF32> v) {
-  const TagI32 i32;
+/// The upper 16 bits of each lane are the nearest BF16, the lower ones are of no use.
+HWY_INLINE VectorOf<TagU32> round_to_bf16(VectorOf<TagF32> v) {
   const TagU32 u32;
-  const auto bits = hn::BitCast(u32, v);
+  const auto bits = hn::BitCast(u32, canonical(TagF32(), v));
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff))));
-  const auto magnitude = hn::And(hn::BitCast(i32, bits), hn::Set(i32, 0x7fffffff));
-  const auto nan = hn::Gt(magnitude, hn::Set(i32, 0x7f800000));
-  return hn::DemoteTo(TagU16(),
-                      hn::IfThenElse(nan, hn::Set(i32, 0x7fc0), hn::BitCast(i32, rounded)));
+  return hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff)));
+}
+
+HWY_INLINE VectorOf<TagU16> narrow(BFloat16, VectorOf<TagF32> v) {
+  const auto rounded = hn::ShiftRight<16>(round_to_bf16(v));
+  return hn::DemoteTo(TagU16(), hn::BitCast(TagI32(), rounded));
+}
+
+#undef PACELINE_KERNEL_F16C
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define PACELINE_KERNEL_F16C 1
+#else
+#define PACELINE_KERNEL_F16C 0
+#endif
+
+#if PACELINE_KERNEL_F16C
+using TagF16 = hn::Rebind<hwy::float16_t, TagF32>;
+
+// The instructions ignore the modes for subnormals, but keep the payload of a NaN and quiet it.
+HWY_INLINE VectorOf<TagF32> widen_operand(Float16, VectorOf<TagU16> half) {
+  return hn::PromoteTo(TagF32(), hn::BitCast(TagF16(), half));
+}
+
+HWY_INLINE VectorOf<TagU16> narrow(Float16, VectorOf<TagF32> v) {
+  return hn::BitCast(TagU16(), hn::DemoteTo(TagF16(), canonical(TagF32(), v)));
+}
+#else
+HWY_INLINE VectorOf<TagF32> widen_operand(Float16 type, VectorOf<TagU16> half) {
+  return widen(type, half);
 }
 
 HWY_INLINE VectorOf<TagU16> narrow(Float16, VectorOf<TagF32> v) {
@@ -119,12 +145,27 @@ HWY_INLINE VectorOf<TagU16> narrow(Float16, VectorOf<TagF32> v) {
   const auto all = hn::IfThenElse(nan, hn::Set(i32, 0x7e00), hn::Or(value, sign));
   return hn::DemoteTo(TagU16(), all);
 }
+#endif
 
-/// One vector of T's accumulation type from memory in `form`.
+HWY_INLINE VectorOf<TagF32> widen_operand(BFloat16 type, VectorOf<TagU16> half) {
+  return widen(type, half);
+}
+
+/// One vector of T's accumulation type from memory in `form`, exact.
 template <typename T, Form form>
 HWY_INLINE VectorOf<Tag<T>> load(const std::byte* from) {
   if constexpr (kIsHalf<T> && form == Form::kT) {
     return widen(T(), load_bytes(TagU16(), from));
+  } else {
+    return load_bytes(Tag<T>(), from);
+  }
+}
+
+/// The same for an operand of arithmetic, where the bits of a NaN do not matter.
+template <typename T, Form form>
+HWY_INLINE VectorOf<Tag<T>> load_operand(const std::byte* from) {
+  if constexpr (kIsHalf<T> && form == Form::kT) {
+    return widen_operand(T(), load_bytes(TagU16(), from));
   } else {
     return load_bytes(Tag<T>(), from);
   }

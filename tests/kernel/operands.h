@@ -116,7 +116,7 @@ class Operand {
   [[nodiscard]] std::byte* last(std::size_t n) {
     return bytes_.data() + (bytes_.size() - n * size_);
   }
-  /// Whether all but the last `n` elements still equal `other`'s, and those do, too.
+  /// Also the bytes before the first element.
   [[nodiscard]] bool same_bytes(const Operand& other) const { return bytes_ == other.bytes_; }
 
   static constexpr std::byte kFill{0xa5};

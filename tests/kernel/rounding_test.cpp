@@ -4,9 +4,11 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "paceline/kernel/fold.h"
@@ -44,27 +46,30 @@ std::vector<std::uint16_t> all_halves() {
   return all;
 }
 
+/// Appends all multiples of `step` in [begin, end) and two neighbours on either side, either sign.
+void append_boundaries(std::uint32_t begin,
+                       std::uint32_t end,
+                       std::uint32_t step,
+                       std::vector<std::uint32_t>& values) {
+  for (std::uint32_t boundary = begin; boundary < end; boundary += step) {
+    for (std::uint32_t near = boundary - 2; near != boundary + 3; ++near) {
+      values.push_back(near & 0x7fffffffU);
+      values.push_back(near | 0x80000000U);
+    }
+  }
+}
+
 /// F32 values at and beside each point where rounding to 16 bits may change, and random ones.
 std::vector<std::uint32_t> rounding_sweep() {
   std::vector<std::uint32_t> values;
-  for (std::uint64_t base = 0; base < std::uint64_t{1} << 32; base += 1 << 13) {
-    const bool coarse = base % (1 << 15) == 0;  // BF16 steps and halves; F16's are 2^13 and 2^12
-    for (int beside = coarse ? -2 : -1; beside <= (coarse ? 2 : 1); ++beside) {
-      values.push_back(static_cast<std::uint32_t>(base) + static_cast<std::uint32_t>(beside));
-      values.push_back(static_cast<std::uint32_t>(base) + static_cast<std::uint32_t>(beside) +
-                       (1U << 12));
-    }
+  append_boundaries(0, 0x80000000U, 1U << 15, values);            // BF16: values and halves
+  append_boundaries(0x38000000U, 0x48000000U, 1U << 12, values);  // F16: 2^-15 to 2^17
+  for (int i = 0; i < 1 << 12; ++i) {  // F16's subnormals and their halves, up to 2^-13
+    const auto bits = std::bit_cast<std::uint32_t>(std::ldexp(static_cast<float>(i), -25));
+    append_boundaries(bits, bits + 1, 1, values);
   }
   Random random(7);
   for (int i = 0; i < 200000; ++i) values.push_back(static_cast<std::uint32_t>(random.next()));
-  // F16's subnormals are halfway at other bits: all multiples of 2^-26 below 2^-13, and neighbours.
-  for (int i = 0; i < 1 << 13; ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(std::ldexp(static_cast<float>(i), -26));
-    for (const std::uint32_t near : {bits - 1, bits, bits + 1}) {
-      values.push_back(near);
-      values.push_back(near ^ 0x80000000U);
-    }
-  }
   return values;
 }
 

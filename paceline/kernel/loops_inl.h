@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to one vector of operands, and the one loop over all of them, once for each target.
+// clang-format off
+#if defined(PACELINE_KERNEL_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PACELINE_KERNEL_LOOPS_INL_H_
+#undef PACELINE_KERNEL_LOOPS_INL_H_
+#else
+#define PACELINE_KERNEL_LOOPS_INL_H_
+#endif
+// clang-format on
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "paceline/base/types.h"
+#include "paceline/kernel/combine_inl.h"
+#include "paceline/kernel/element.h"
+#include "paceline/kernel/vectors_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace paceline::kernel::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename T, ReduceOp op>
+HWY_INLINE hn::Vec<Tag<T>> divide_mean(hn::Vec<Tag<T>> v, int world) {
+  if constexpr (op == ReduceOp::kMean) {
+    return hn::Div(v, hn::Set(Tag<T>(), static_cast<Accumulator<T>>(world)));
+  } else {
+    return v;
+  }
+}
+
+template <typename T, ReduceOp op, Form out>
+HWY_INLINE void finish_and_store(hn::Vec<Tag<T>> v, int world, std::byte* to) {
+  v = divide_mean<T, op>(v, world);
+  if constexpr (!kIsHalf<T> || out == Form::kSum) v = canonical(Tag<T>(), v);
+  store<T, out>(v, to);
+}
+
+/// out = a (op) b for one vector.
+template <typename T, ReduceOp op, Form fa, Form fb, Form out>
+struct Combine {
+  static HWY_INLINE std::size_t lanes() { return hn::Lanes(Tag<T>()); }
+  static constexpr std::size_t kA = kSize<T, fa>;
+  static constexpr std::size_t kB = kSize<T, fb>;
+  static constexpr std::size_t kOut = kSize<T, out>;
+  static HWY_INLINE void step(const std::byte* a, const std::byte* b, int world, std::byte* to) {
+    const auto result = combine<op>(Tag<T>(), load_operand<T, fa>(a), load_operand<T, fb>(b));
+    finish_and_store<T, op, out>(result, world, to);
+  }
+};
+
+#if HWY_TARGET != HWY_SCALAR
+/// The same for BF16 from T into T: even and odd elements apart, without a shuffle, as a BF16 is
+/// the upper half of an F32.
+template <ReduceOp op>
+struct CombineBFloat16 {
+  static HWY_INLINE std::size_t lanes() { return 2 * hn::Lanes(TagF32()); }
+  static constexpr std::size_t kA = 2;
+  static constexpr std::size_t kB = 2;
+  static constexpr std::size_t kOut = 2;
+  static HWY_INLINE hn::Vec<TagU32> rounded(hn::Vec<TagU32> a, hn::Vec<TagU32> b, int world) {
+    const TagF32 f32;
+    const auto result = combine<op>(f32, hn::BitCast(f32, a), hn::BitCast(f32, b));
+    return round_to_bf16(divide_mean<float, op>(result, world));
+  }
+  static HWY_INLINE void step(const std::byte* a, const std::byte* b, int world, std::byte* to) {
+    const auto upper = hn::Set(TagU32(), 0xffff0000U);
+    const auto va = load_bytes(TagU32(), a);
+    const auto vb = load_bytes(TagU32(), b);
+    const auto even = rounded(hn::ShiftLeft<16>(va), hn::ShiftLeft<16>(vb), world);
+    const auto odd = rounded(hn::And(va, upper), hn::And(vb, upper), world);
+    store_bytes(TagU32(), hn::Or(hn::ShiftRight<16>(even), hn::And(odd, upper)), to);
+  }
+};
+#endif
+
+/// Changes the form of one term: widens, or finishes a sum.
+template <typename T, ReduceOp op, Form from, Form out>
+struct Convert {
+  static HWY_INLINE std::size_t lanes() { return hn::Lanes(Tag<T>()); }
+  static constexpr std::size_t kA = kSize<T, from>;
+  static constexpr std::size_t kB = 0;
+  static constexpr std::size_t kOut = kSize<T, out>;
+  static HWY_INLINE void step(const std::byte* a, const std::byte*, int world, std::byte* to) {
+    const auto v = load<T, from>(a);
+    if constexpr (out == Form::kSum) {
+      store<T, out>(v, to);
+    } else {
+      finish_and_store<T, op, out>(v, world, to);
+    }
+  }
+};
+
+template <class Step>
+HWY_INLINE void step_at(
+    std::size_t i, const std::byte* a, const std::byte* b, int world, std::byte* out) {
+  Step::step(a + i * Step::kA, b + i * Step::kB, world, out + i * Step::kOut);
+}
+
+/// Steps over whole vectors. Each is loaded before it is stored, so `out` may be an operand.
+template <class Step>
+HWY_NOINLINE void run_vectors(
+    const std::byte* a, const std::byte* b, std::byte* out, std::size_t count, int world) {
+  const std::size_t lanes = Step::lanes();
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    step_at<Step>(i, a, b, world, out);
+    step_at<Step>(i + lanes, a, b, world, out);
+  }
+  for (; i < count; i += lanes) step_at<Step>(i, a, b, world, out);
+}
+
+using Vectors =
+    void (*)(const std::byte* a, const std::byte* b, std::byte* out, std::size_t count, int world);
+
+/// Lanes of one step and bytes of one element of each operand.
+struct Layout {
+  std::size_t lanes;
+  std::size_t a;
+  std::size_t b;
+  std::size_t out;
+};
+
+/// Whole vectors in place, what is left through memory of our own.
+inline void run_with(Vectors vectors, const Layout& layout, const Pair& pair) {
+  const std::size_t left = pair.count % layout.lanes;
+  const std::size_t whole = pair.count - left;
+  if (whole != 0) vectors(pair.a, pair.b, pair.out, whole, pair.world);
+  if (left == 0) return;
+  alignas(kVectorBytes) std::byte a[kVectorBytes] = {};
+  alignas(kVectorBytes) std::byte b[kVectorBytes] = {};
+  alignas(kVectorBytes) std::byte result[kVectorBytes];
+  std::memcpy(a, pair.a + whole * layout.a, left * layout.a);
+  std::memcpy(b, pair.b + whole * layout.b, left * layout.b);
+  vectors(a, b, result, layout.lanes, pair.world);
+  std::memcpy(pair.out + whole * layout.out, result, left * layout.out);
+}
+
+template <class Step>
+void run(const Pair& pair) {
+  run_with(run_vectors<Step>, {Step::lanes(), Step::kA, Step::kB, Step::kOut}, pair);
+}
+
+}  // namespace paceline::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
