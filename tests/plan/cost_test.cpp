@@ -46,6 +46,27 @@ TEST(FormulaBytesSent, has_the_published_form) {
   }
 }
 
+TEST(FormulaBytesSent, adds_up_over_all_ranks_to_the_totals_of_the_documentation) {
+  for (int world = 2; world <= 17; ++world) {
+    for (std::uint64_t count : odd_counts(world)) {
+      for (const Dish& dish : menu()) {
+        const auto n = static_cast<std::uint64_t>(world);
+        const std::uint64_t b = 8 * count;
+        Shape shape{.what = dish.what, .world = world, .root = 1, .count = count};
+        std::uint64_t total = 0;
+        for (shape.rank = 0; shape.rank < world; ++shape.rank) {
+          total += formula_bytes_sent(dish.algorithm, shape, Dtype::kF64);
+        }
+        std::uint64_t expected = (n - 1) * b;
+        if (dish.what == Collective::kAllReduce) {
+          expected *= dish.algorithm == Algorithm::kOneStage ? n : 2;
+        }
+        EXPECT_EQ(total, dish.what == Collective::kBarrier ? 0 : expected);
+      }
+    }
+  }
+}
+
 TEST(FormulaBytesSent, of_a_ring_counts_partial_sums_of_16_bit_floats_in_f32) {
   // N = 4, n = 8: a rank sends 2 terms and 4 partial sums, then 6 whole elements.
   const Shape shape{.world = 4, .count = 8};
