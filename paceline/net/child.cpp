@@ -92,7 +92,7 @@ std::string find_program(const std::string& program, const std::vector<std::stri
     for (std::size_t begin = 0; begin <= path.size();) {
       const std::size_t end = std::min(path.find(':', begin), path.size());
       const std::string folder = path.substr(begin, end - begin);
-      const std::string candidate = (folder.empty() ? "." : folder) + '/' + program;
+      std::string candidate = (folder.empty() ? "." : folder) + '/' + program;
       const int why = why_not_executable(candidate);
       if (why == 0) return candidate;
       if (why == EACCES) code = EACCES;  // as execvp: found, but not allowed, beats not found

@@ -89,6 +89,13 @@ int usable_cores() {
   return std::max(1, cut_by_legacy_group(cut_by_unified_groups(cores_of_affinity())));
 }
 
+std::vector<std::string> environment_variables() {
+  std::vector<std::string> result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    result.emplace_back(*entry);
+  return result;
+}
+
 int process_id() noexcept { return ::getpid(); }
 
 std::uint32_t user_id() noexcept { return ::geteuid(); }

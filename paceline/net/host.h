@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace paceline::net {
 
@@ -17,6 +18,8 @@ namespace paceline::net {
 /// least 1.
 [[nodiscard]] int usable_cores();
 [[nodiscard]] int process_id() noexcept;
+/// This process's own, as "NAME=value".
+[[nodiscard]] std::vector<std::string> environment_variables();
 [[nodiscard]] std::uint32_t user_id() noexcept;
 
 /// Whole cores of a control group's "cpu.max" ("250000 100000" is 2; at least 1); empty if

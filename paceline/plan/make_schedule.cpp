@@ -53,7 +53,7 @@ void build(const Row& row, Collective what, Builder& b) {
 
 /// The largest all-reduce that one_stage takes: bytes that one rank sends. Below it, the one
 /// message delay of one_stage beats the 2(N-1) of the ring.
-constexpr std::uint64_t kOneStageMaxBytesSent = 32 * 1024;
+constexpr std::uint64_t kOneStageMaxBytesSent = std::uint64_t{32} * 1024;
 
 bool is_small(Dtype dtype, int world, std::uint64_t count) noexcept {
   const auto peers = static_cast<std::uint64_t>(std::max(1, world - 1));
