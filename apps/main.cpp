@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/run_command.h"
 #include "apps/sim_command.h"
 #include "paceline/base/error.h"
 
@@ -16,20 +18,37 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
+/// What stands before and after `--`. Split by hand: CLI11 would look into a program's arguments.
+struct CommandLine {
+  Texts ours;
+  Texts program;
+};
+
+CommandLine split(const Texts& arguments) {
+  const auto mark = std::find(arguments.begin(), arguments.end(), "--");
+  CommandLine line{{arguments.begin(), mark}, {}};
+  if (mark != arguments.end()) line.program.assign(mark + 1, arguments.end());
+  return line;
+}
+
 /// Parses, and returns the exit code if that is all there is to do.
 int run(const Texts& arguments) {
+  const CommandLine line = split(arguments);
   CLI::App app("paceline: data-parallel training on N ranks, without a framework around it");
   app.name("paceline");
   app.set_version_flag("--version", PACELINE_VERSION);
   app.require_subcommand(1);
   paceline::apps::Action action;
+  paceline::apps::add_run_command(app, action, line.program);
   paceline::apps::add_sim_command(app, action);
   try {
-    Texts reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+    Texts reversed(line.ours.rbegin(), line.ours.rend());  // as CLI11 wants them
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (!line.program.empty() && !app.got_subcommand("run"))
+    throw paceline::UsageError("only `paceline run` takes a program after --");
   return action();
 }
 

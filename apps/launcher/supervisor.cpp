@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/launcher/supervisor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "apps/launcher/environment.h"
+#include "apps/launcher/meeting.h"
+#include "apps/launcher/rank_output.h"
+#include "apps/launcher/report.h"
+#include "apps/launcher/screen.h"
+#include "paceline/base/deadline.h"
+#include "paceline/base/error.h"
+#include "paceline/net/child.h"
+#include "paceline/net/guardian.h"
+#include "paceline/net/host.h"
+#include "paceline/net/poll.h"
+#include "paceline/net/signals.h"
+#include "paceline/net/system_error.h"
+
+namespace paceline::apps {
+namespace {
+
+constexpr std::array kStopSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr std::array kPassedSignals{SIGUSR1, SIGUSR2};
+constexpr std::chrono::milliseconds kFarewellTime =
+    std::chrono::seconds(1);                                               // to tell of the cause
+constexpr std::chrono::milliseconds kDrainTime = std::chrono::seconds(1);  // to empty the pipes
+
+struct Rank {
+  net::Child child;
+  std::unique_ptr<RankOutput> output;  // Lines holds a pointer into it
+  std::optional<net::ExitStatus> end = {};
+};
+
+/// How far the end of the job has come. Each stage has a deadline, then the next one starts.
+enum class Stage { kRunning, kFarewell, kGrace, kKilled };
+
+class Supervisor {
+ public:
+  Supervisor(const RunOptions& options, const Meeting& meeting, net::Guardian& guardian);
+  int run(net::SignalFd& signals);
+
+ private:
+  void start(int local_rank);
+  [[nodiscard]] bool all_ended() const;
+  void sleep(net::SignalFd& signals);
+  void take_signal(int signal);
+  void collect_ends();
+  void enter(Stage stage, std::chrono::milliseconds limit);
+  void advance_stage();
+  void signal_groups(int signal);
+  void drain();
+  [[nodiscard]] Outcome outcome() const;
+
+  const RunOptions& options_;
+  const Meeting& meeting_;
+  net::Guardian& guardian_;
+  Screen screen_;
+  std::vector<std::string> base_environment_ = net::environment_variables();
+  std::vector<Rank> ranks_;
+  Stage stage_ = Stage::kRunning;
+  Deadline stage_ends_ = Deadline::never();
+  std::optional<std::size_t> first_failure_;
+  std::optional<int> interrupted_by_;
+};
+
+Supervisor::Supervisor(const RunOptions& options, const Meeting& meeting, net::Guardian& guardian)
+    : options_(options), meeting_(meeting), guardian_(guardian) {
+  ranks_.reserve(static_cast<std::size_t>(options.ranks));
+  for (int local_rank = 0; local_rank < options.ranks; ++local_rank) start(local_rank);
+}
+
+void Supervisor::start(int local_rank) {
+  auto output =
+      std::make_unique<RankOutput>(options_.first_rank() + local_rank, options_.log_dir, screen_);
+  net::SpawnOptions spawn_options;
+  if (meeting_.secret) spawn_options.inherit = {&meeting_.secret};
+  const std::vector<std::string>& command = options_.command;
+  net::Child child = net::spawn(
+      command.front(), {command.begin() + 1, command.end()},
+      rank_environment(base_environment_, options_, meeting_, local_rank, screen_.columns()),
+      spawn_options);
+  guardian_.watch(child.pid());
+  output->attach(child);
+  ranks_.push_back({std::move(child), std::move(output)});
+}
+
+bool Supervisor::all_ended() const {
+  return std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.end.has_value(); });
+}
+
+/// Waits for output, a rank's end, a signal or the end of the stage, and passes output on.
+void Supervisor::sleep(net::SignalFd& signals) {
+  std::vector<net::PollItem> items{{.fd = &signals.fd(), .recv = true}};
+  for (const Rank& rank : ranks_) {
+    if (!rank.end) items.push_back({.fd = &rank.child.ended(), .recv = true});
+    for (std::size_t i = 0; i < RankOutput::kPipes; ++i)
+      items.push_back({.fd = &rank.output->pipe(i), .recv = true});
+  }
+  (void)net::poll(items, stage_ends_);
+  while (const auto signal = signals.next()) take_signal(*signal);
+  for (Rank& rank : ranks_) rank.output->pump();
+}
+
+void Supervisor::signal_groups(int signal) {
+  for (Rank& rank : ranks_) rank.child.signal_group(signal);
+}
+
+void Supervisor::take_signal(int signal) {
+  if (std::ranges::find(kPassedSignals, signal) != kPassedSignals.end()) {
+    for (Rank& rank : ranks_)
+      if (!rank.end) rank.child.signal(signal);
+    return;
+  }
+  if (interrupted_by_) {
+    screen_.note(fmt::format("{} again: killing all ranks", net::signal_name(signal)));
+    enter(Stage::kKilled, options_.grace);
+    return;
+  }
+  interrupted_by_ = signal;
+  screen_.note(fmt::format("{} is passed on to all ranks; they have {} s to end",
+                           net::signal_name(signal),
+                           static_cast<double>(options_.grace.count()) / 1000));
+  signal_groups(signal);
+  if (stage_ < Stage::kGrace) enter(Stage::kGrace, options_.grace);
+}
+
+/// Of several that end at once, one that was killed is the likelier cause.
+void Supervisor::collect_ends() {
+  std::optional<std::size_t> failed;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.end) continue;
+    rank.end = rank.child.try_wait();
+    if (!rank.end) continue;
+    if (meeting_.server)
+      meeting_.server->note_exit(options_.first_rank() + static_cast<int>(i), describe(*rank.end));
+    if (rank.end->ok()) continue;
+    if (!failed || (rank.end->signal != 0 && ranks_[*failed].end->signal == 0)) failed = i;
+  }
+  if (!failed || first_failure_ || interrupted_by_) return;
+  first_failure_ = failed;
+  if (stage_ == Stage::kRunning) enter(Stage::kFarewell, kFarewellTime);
+}
+
+void Supervisor::enter(Stage stage, std::chrono::milliseconds limit) {
+  stage_ = stage;
+  stage_ends_ = Deadline::after(limit);
+  if (stage == Stage::kKilled) signal_groups(SIGKILL);
+}
+
+void Supervisor::advance_stage() {
+  if (!stage_ends_.passed()) return;
+  if (stage_ == Stage::kFarewell) {
+    signal_groups(SIGTERM);
+    enter(Stage::kGrace, options_.grace);
+  } else {
+    enter(Stage::kKilled, options_.grace);
+  }
+}
+
+/// What ranks have left running ends now; it also holds their pipes open.
+void Supervisor::drain() {
+  signal_groups(SIGKILL);
+  const Deadline deadline = Deadline::after(kDrainTime);
+  const auto closed = [](const Rank& rank) { return rank.output->closed(); };
+  while (!std::ranges::all_of(ranks_, closed) && !deadline.passed()) {
+    std::vector<net::PollItem> items;
+    for (const Rank& rank : ranks_)
+      for (std::size_t i = 0; i < RankOutput::kPipes; ++i)
+        items.push_back({.fd = &rank.output->pipe(i), .recv = true});
+    (void)net::poll(items, deadline);
+    for (Rank& rank : ranks_) rank.output->pump();
+  }
+  for (Rank& rank : ranks_) rank.output->finish();
+}
+
+Outcome Supervisor::outcome() const {
+  Outcome result{.first_rank = options_.first_rank(), .world_size = options_.world_size()};
+  for (const Rank& rank : ranks_) result.ends.push_back(*rank.end);
+  result.first_failure = first_failure_;
+  result.interrupted_by = interrupted_by_;
+  if (first_failure_) result.last_lines = ranks_[*first_failure_].output->last_lines();
+  return result;
+}
+
+int Supervisor::run(net::SignalFd& signals) {
+  while (!all_ended()) {
+    sleep(signals);
+    collect_ends();
+    if (!all_ended()) advance_stage();
+  }
+  drain();
+  const Outcome end = outcome();
+  for (const std::string& line : report(end)) screen_.note(line);
+  return exit_code(end);
+}
+
+void make_log_dir(const std::string& folder) {
+  if (folder.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw UsageError(fmt::format("--log-dir '{}': {}", folder, error.message()));
+}
+
+std::vector<int> watched_signals() {
+  std::vector<int> result(kStopSignals.begin(), kStopSignals.end());
+  result.insert(result.end(), kPassedSignals.begin(), kPassedSignals.end());
+  return result;
+}
+
+/// As a shell does: 127 if there is no such program, 126 if it cannot run.
+int code_of_failed_start(int error) {
+  if (error == ENOENT) return 127;
+  return error == EACCES || error == ENOEXEC || error == EISDIR ? 126 : 1;
+}
+
+}  // namespace
+
+int launch(const RunOptions& options) {
+  check(options);
+  make_log_dir(options.log_dir);
+  net::SignalFd signals(watched_signals());
+  net::Guardian guardian;
+  const Meeting meeting = open_meeting(options);
+  try {
+    return Supervisor(options, meeting, guardian).run(signals);
+  } catch (const net::SystemError& error) {
+    fmt::print(stderr, "paceline: {}\n", error.what());
+    return code_of_failed_start(error.code());
+  }
+}
+
+}  // namespace paceline::apps
