@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "paceline/base/checked_cast.h"
+#include "paceline/base/error.h"
 #include "paceline/net/address.h"
 #include "paceline/net/poll.h"
 #include "paceline/net/system_error.h"
@@ -256,11 +257,6 @@ void shutdown_both(const Fd& socket) noexcept { (void)::shutdown(socket.raw(), S
 
 void limit_unacknowledged(const Fd& tcp_socket, std::chrono::milliseconds limit) {
   set_option(tcp_socket, IPPROTO_TCP, TCP_USER_TIMEOUT, checked_cast<int>(limit.count()));
-}
-
-void set_buffer_bytes(const Fd& socket, std::size_t bytes) {
-  set_option(socket, SOL_SOCKET, SO_SNDBUF, checked_cast<int>(bytes));
-  set_option(socket, SOL_SOCKET, SO_RCVBUF, checked_cast<int>(bytes));
 }
 
 }  // namespace paceline::net

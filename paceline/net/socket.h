@@ -77,10 +77,8 @@ void make_close_on_exec(const Fd& fd);
 void shutdown_both(const Fd& socket) noexcept;
 
 /// Breaks the connection when bytes sent have not reached the other host for so long: its host is
-/// lost. A peer that is stopped, or does not read, stays connected as long as its buffers have room.
+/// lost. A peer that is stopped, or does not read, stays connected as long as its buffers have
+/// room.
 void limit_unacknowledged(const Fd& tcp_socket, std::chrono::milliseconds limit);
-
-/// Asks for kernel buffers of this size, in both directions.
-void set_buffer_bytes(const Fd& socket, std::size_t bytes);
 
 }  // namespace paceline::net

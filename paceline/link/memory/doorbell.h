@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "paceline/base/deadline.h"
+#include "paceline/link/memory/byte_ring.h"
 #include "paceline/net/futex.h"
 
 namespace paceline::link {
@@ -53,7 +54,7 @@ class Doorbell {
            woken_.exchange(false, std::memory_order_seq_cst);
   }
 
-  alignas(128) std::atomic<std::uint32_t> state_{kAwake};
+  alignas(kLine) std::atomic<std::uint32_t> state_{kAwake};
   std::atomic<bool> woken_{false};
 };
 

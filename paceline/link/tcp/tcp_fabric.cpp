@@ -25,6 +25,8 @@ std::string reason_of(int error) {
   }
 }
 
+/// The kernel sizes its buffers by itself: fixed ones of 1 and 4 MiB moved 25 MiB both ways over
+/// loopback no faster (19 ms in all three).
 class TcpLink final : public Link {
  public:
   explicit TcpLink(net::Fd socket) : socket_(std::move(socket)) { net::make_nonblocking(socket_); }
