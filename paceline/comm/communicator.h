@@ -22,8 +22,8 @@ namespace paceline {
 /// The element types that collectives know.
 template <typename T>
 concept Reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Float16> ||
-                    std::same_as<T, BFloat16> || std::same_as<T, std::uint8_t> ||
-                    std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
+    std::same_as<T, BFloat16> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
+    std::same_as<T, std::int64_t>;
 
 template <Reducible T>
 [[nodiscard]] constexpr Dtype dtype_of() noexcept {
@@ -38,8 +38,8 @@ template <Reducible T>
 
 /// How a call is made, beyond its data.
 struct CallOptions {
-  std::string label;                   ///< shown in errors and in traffic(); the same on all ranks
-  std::optional<Algorithm> algorithm;  ///< none: algorithm_for(); the same on all ranks
+  std::string label = {};  ///< shown in errors and in traffic(); the same on all ranks
+  std::optional<Algorithm> algorithm = {};  ///< none: algorithm_for(); the same on all ranks
   std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 
@@ -48,6 +48,7 @@ struct CallOptions {
 /// Destroying it never waits or sends: calls that are still in flight are aborted, and peers that
 /// still need this rank get CommError.
 ///
+/// Errors   UsageError from every member of a communicator that was moved from.
 /// Threads  One caller at a time. Work handles may be waited for on any thread.
 class Communicator {
  public:
@@ -58,17 +59,18 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
-  [[nodiscard]] int rank() const noexcept;
-  [[nodiscard]] int world_size() const noexcept;
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int world_size() const;
 
   /// Reduces `data` elementwise over all ranks, in place, and leaves the same bits on every rank.
   ///
-  /// Shape     Flat [n] of T; n, T, op and label agree on all ranks. n == 0 is legal (headers only).
-  /// Order     Collective: every rank calls it at the same place among this communicator's
+  /// Shape     Flat [n] of T; n, T, op and label agree on all ranks. n == 0 is legal (headers
+  /// only). Order     Collective: every rank calls it at the same place among this communicator's
   ///           collectives. Blocks until `data` may be read and written again.
-  /// Numerics  Element e of chunk c is added in the order c+1, …, c+N (mod N) by every algorithm but
-  ///           relay, so bits depend on (N, n) only. 16-bit floats are added in F32 and rounded once.
-  ///           kMean divides by N once, after the sum. NaN wins in every op.
+  /// Numerics  Element e of chunk c is added in the order c+1, …, c+N (mod N) by every algorithm
+  /// but
+  ///           relay, so bits depend on (N, n) only. 16-bit floats are added in F32 and rounded
+  ///           once. kMean divides by N once, after the sum. NaN wins in every op.
   /// Cost      ring: 2(N-1) steps, rank r sends 2M - c[r] - c[(r+1) mod N] bytes; the others:
   ///           docs/algorithms.md.
   /// Errors    UsageError if op is kMean and T is an integer; nothing was sent. CommError kTimeout,
@@ -78,28 +80,37 @@ class Communicator {
   ///           workstations, JPDC 69(2), 117-124, 2009.
   template <Reducible T>
   void allreduce(std::span<T> data, ReduceOp op, const CallOptions& options = {}) {
-    allreduce_async(data, op, options).wait();
+    start_in_place(Collective::kAllReduce, op, 0, dtype_of<T>(), data.data(), data.size(), options,
+                   When::kAwaited)
+        .wait();
   }
   template <Reducible T>
-  [[nodiscard]] Work allreduce_async(std::span<T> data, ReduceOp op,
+  [[nodiscard]] Work allreduce_async(std::span<T> data,
+                                     ReduceOp op,
                                      const CallOptions& options = {}) {
     return start_in_place(Collective::kAllReduce, op, 0, dtype_of<T>(), data.data(), data.size(),
-                          options);
+                          options, When::kNow);
   }
 
   /// Reduces `in` over all ranks; `out` receives this rank's shard of the result.
   ///
   /// Shape  in [n]; out [shard(n).size()], which does not overlap `in`.
   template <Reducible T>
-  void reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp op,
+  void reduce_scatter(std::span<const T> in,
+                      std::span<T> out,
+                      ReduceOp op,
                       const CallOptions& options = {}) {
-    reduce_scatter_async(in, out, op, options).wait();
+    start(Collective::kReduceScatter, op, dtype_of<T>(), in.size(), in.data(), in.size(),
+          out.data(), out.size(), options, When::kAwaited)
+        .wait();
   }
   template <Reducible T>
-  [[nodiscard]] Work reduce_scatter_async(std::span<const T> in, std::span<T> out, ReduceOp op,
+  [[nodiscard]] Work reduce_scatter_async(std::span<const T> in,
+                                          std::span<T> out,
+                                          ReduceOp op,
                                           const CallOptions& options = {}) {
     return start(Collective::kReduceScatter, op, dtype_of<T>(), in.size(), in.data(), in.size(),
-                 out.data(), out.size(), options);
+                 out.data(), out.size(), options, When::kNow);
   }
 
   /// Gathers each rank's shard into `out` on every rank.
@@ -107,13 +118,16 @@ class Communicator {
   /// Shape  out [n]; in [shard(n).size()], which does not overlap `out`.
   template <Reducible T>
   void allgather(std::span<const T> in, std::span<T> out, const CallOptions& options = {}) {
-    allgather_async(in, out, options).wait();
+    start(Collective::kAllGather, ReduceOp::kSum, dtype_of<T>(), out.size(), in.data(), in.size(),
+          out.data(), out.size(), options, When::kAwaited)
+        .wait();
   }
   template <Reducible T>
-  [[nodiscard]] Work allgather_async(std::span<const T> in, std::span<T> out,
+  [[nodiscard]] Work allgather_async(std::span<const T> in,
+                                     std::span<T> out,
                                      const CallOptions& options = {}) {
     return start(Collective::kAllGather, ReduceOp::kSum, dtype_of<T>(), out.size(), in.data(),
-                 in.size(), out.data(), out.size(), options);
+                 in.size(), out.data(), out.size(), options, When::kNow);
   }
 
   /// Copies root's `data` to every rank.
@@ -121,12 +135,14 @@ class Communicator {
   /// Errors  UsageError if root is no rank.
   template <Reducible T>
   void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
-    broadcast_async(data, root, options).wait();
+    start_in_place(Collective::kBroadcast, ReduceOp::kSum, root, dtype_of<T>(), data.data(),
+                   data.size(), options, When::kAwaited)
+        .wait();
   }
   template <Reducible T>
   [[nodiscard]] Work broadcast_async(std::span<T> data, int root, const CallOptions& options = {}) {
     return start_in_place(Collective::kBroadcast, ReduceOp::kSum, root, dtype_of<T>(), data.data(),
-                          data.size(), options);
+                          data.size(), options, When::kNow);
   }
 
   /// Returns once every rank has come here.
@@ -136,31 +152,49 @@ class Communicator {
   [[nodiscard]] Work barrier_async(const CallOptions& options = {});
 
   /// The elements of a [count] buffer that reduce_scatter leaves on this rank.
-  [[nodiscard]] Range shard(std::uint64_t count) const noexcept;
+  [[nodiscard]] Range shard(std::uint64_t count) const;
 
   /// Fails every call in flight and to come, on every rank, with `reason`.
   void abort(const std::string& reason);
 
   /// The untyped door: buffers made of pieces. Valid as long as the communicator.
-  [[nodiscard]] Engine& engine() noexcept;
+  [[nodiscard]] Engine& engine();
 
   /// The algorithm that a call without a choice of its own uses.
-  [[nodiscard]] Algorithm algorithm_for(Collective what, Dtype dtype,
-                                        std::uint64_t count) const noexcept;
+  [[nodiscard]] Algorithm algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const;
 
   /// Payload bytes that this rank sends in one such call, in closed form.
-  [[nodiscard]] std::uint64_t formula_bytes_sent(Collective what, Dtype dtype, std::uint64_t count,
+  [[nodiscard]] std::uint64_t formula_bytes_sent(Collective what,
+                                                 Dtype dtype,
+                                                 std::uint64_t count,
                                                  std::optional<Algorithm> algorithm = {}) const;
 
   /// What has crossed this rank's links so far, per label of the calls ("" for unlabelled ones).
   [[nodiscard]] std::map<std::string, Traffic> traffic() const;
 
  private:
-  [[nodiscard]] Work start(Collective what, ReduceOp op, Dtype dtype, std::uint64_t count,
-                           const void* in, std::size_t in_count, void* out, std::size_t out_count,
-                           const CallOptions& options);
-  [[nodiscard]] Work start_in_place(Collective what, ReduceOp op, int root, Dtype dtype, void* data,
-                                    std::size_t count, const CallOptions& options);
+  // kAwaited: the caller waits at once, so nobody else needs to be woken to advance the call.
+  enum class When : std::uint8_t { kNow, kAwaited };
+  [[nodiscard]] Work start(Collective what,
+                           ReduceOp op,
+                           Dtype dtype,
+                           std::uint64_t count,
+                           const void* in,
+                           std::size_t in_count,
+                           void* out,
+                           std::size_t out_count,
+                           const CallOptions& options,
+                           When when);
+  [[nodiscard]] Work start_in_place(Collective what,
+                                    ReduceOp op,
+                                    int root,
+                                    Dtype dtype,
+                                    void* data,
+                                    std::size_t count,
+                                    const CallOptions& options,
+                                    When when);
+
+  [[nodiscard]] Context& context() const;
 
   std::shared_ptr<Context> context_;
 };

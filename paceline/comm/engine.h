@@ -36,10 +36,10 @@ struct Buffer {
 struct Call {
   Collective what = Collective::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;                        ///< kBroadcast
-  std::uint64_t count = 0;             ///< elements of the whole logical buffer, over all ranks
-  std::string label;                   ///< shown in errors and traffic(); part of the descriptor
-  std::optional<Algorithm> algorithm;  ///< none: the communicator's override, else compiled in
+  int root = 0;             ///< kBroadcast
+  std::uint64_t count = 0;  ///< elements of the whole logical buffer, over all ranks
+  std::string label = {};   ///< shown in errors and traffic(); part of the descriptor
+  std::optional<Algorithm> algorithm = {};  ///< none: the communicator's override, else compiled in
   std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 
@@ -57,9 +57,10 @@ class Engine {
   ///         reduce-scatter's out and all-gather's in are chunk(rank); broadcast's in only on root.
   /// Order   Collective: every rank starts the same calls in the same order.
   /// Errors  UsageError if all ranks can see it alike (op undefined for the type, no such root, no
-  ///         positive timeout): nothing happened. UsageError if only this rank can see it (sizes that
-  ///         do not add up, overlap with another call in flight): the call's place is used up and the
-  ///         peers get CommError kRefused with the text. CommError kAborted if the engine is poisoned.
+  ///         positive timeout): nothing happened. UsageError if only this rank can see it (sizes
+  ///         that do not add up, overlap with another call in flight): the call's place is used up
+  ///         and the peers get CommError kRefused with the text. CommError kAborted if the engine
+  ///         is poisoned.
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
 
   /// Poisons the engine on every rank: all calls in flight and to come fail with `reason`.

@@ -14,20 +14,22 @@
 namespace paceline {
 
 struct InitOptions {
-  std::optional<Algorithm> algorithm;  ///< for all calls that have it; must agree on all ranks
-  std::optional<std::chrono::milliseconds> connect_timeout;  ///< none: the launcher's, else 60 s
+  std::optional<Algorithm> algorithm = {};  ///< for all calls that have it; must agree on all ranks
+  std::optional<std::chrono::milliseconds> connect_timeout =
+      {};  ///< none: the launcher's, else 60 s
 };
 
 /// Joins the job that this process was started for and meets the other ranks.
 ///
 /// Order   Every rank calls it. Returns when all have come.
 /// Errors  UsageError that names the variable if the environment is missing or contradicts itself
-///         (without a launcher: `paceline run -n 1 -- program`). CommError kConnectFailed, which names
-///         the rank that never came; kRefused if secret, version, world size or algorithm differ.
+///         (without a launcher: `paceline run -n 1 -- program`). CommError kConnectFailed, which
+///         names the rank that never came; kRefused if secret, version, world size or algorithm
+///         differ.
 [[nodiscard]] Communicator init(const InitOptions& options = {});
 
 struct LocalOptions {
-  std::optional<Algorithm> algorithm;
+  std::optional<Algorithm> algorithm = {};
   std::size_t link_capacity_bytes = 1 << 20;  ///< bytes in flight per link
   std::size_t segment_bytes = 512 << 10;      ///< largest payload of a frame
 };
@@ -42,7 +44,8 @@ struct LocalOptions {
 /// others are not left waiting: to their communicators that rank is gone.
 ///
 /// Errors  Rethrows what the first rank to fail threw.
-void spawn_ranks(int world, const std::function<void(Communicator&)>& body,
+void spawn_ranks(int world,
+                 const std::function<void(Communicator&)>& body,
                  const LocalOptions& options = {});
 
 }  // namespace paceline

@@ -10,8 +10,8 @@ namespace paceline {
 class Context;
 struct CallState;
 
-/// A collective that was started. Cheap to copy. It keeps the engine alive, not the caller's buffers:
-/// those must stay untouched until the call is done.
+/// A collective that was started. Cheap to copy. It keeps the engine alive, not the caller's
+/// buffers: those must stay untouched until the call is done.
 ///
 /// Threads  wait() and done() from any thread.
 class [[nodiscard]] Work {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// One call in flight.
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "paceline/base/deadline.h"
+#include "paceline/base/traffic.h"
+#include "paceline/comm/call_cursor.h"
+#include "paceline/comm/call_memory.h"
+#include "paceline/comm/descriptor.h"
+
+namespace paceline {
+
+/// Everything about a call from start to end. Owned by its Work handles and, while in flight, by
+/// the context. What is not constant belongs to whoever drives the context, until `finished` is
+/// set.
+struct CallState {
+  CallState(Descriptor what,
+            std::uint64_t number,
+            int world_size,
+            const plan::Schedule& schedule,
+            int rank,
+            CallMemory call_memory,
+            std::chrono::milliseconds limit)
+      : descriptor(std::move(what)),
+        hash(hash_of(descriptor)),
+        sequence(number),
+        world(world_size),
+        timeout(limit),
+        memory(std::move(call_memory)),
+        cursor(schedule, rank, world_size) {}
+
+  // constant after construction
+  const Descriptor descriptor;
+  const std::uint64_t hash;
+  const std::uint64_t sequence;
+  const int world;
+  const std::chrono::milliseconds timeout;
+
+  // the driver's
+  CallMemory memory;
+  CallCursor cursor;
+  Traffic traffic;
+  bool moved = true;                ///< since the driver last looked
+  bool published = false;           ///< its standing, in the present stall
+  Clock::time_point still_since{};  ///< when it was last seen moving
+
+  // written once by the driver before `finished`
+  std::exception_ptr error;
+  std::atomic<bool> finished = false;
+};
+
+}  // namespace paceline

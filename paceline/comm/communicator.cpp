@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/comm/communicator.h"
+
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/context.h"
+#include "paceline/plan/cost.h"
+
+namespace paceline {
+
+Communicator::Communicator(std::shared_ptr<Context> context) noexcept
+    : context_(std::move(context)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    if (context_) context_->shut_down();
+    context_ = std::move(other.context_);
+  }
+  return *this;
+}
+
+Communicator::~Communicator() {
+  if (context_) context_->shut_down();
+}
+
+Context& Communicator::context() const {
+  if (!context_) throw UsageError("this communicator was moved from");
+  return *context_;
+}
+
+int Communicator::rank() const { return context().rank(); }
+int Communicator::world_size() const { return context().world(); }
+Engine& Communicator::engine() { return context(); }
+
+Work Communicator::start(Collective what,
+                         ReduceOp op,
+                         Dtype dtype,
+                         std::uint64_t count,
+                         const void* in,
+                         std::size_t in_count,
+                         void* out,
+                         std::size_t out_count,
+                         const CallOptions& options,
+                         When when) {
+  const std::size_t bytes = size_of(dtype);
+  // The engine never writes to `in` unless it is `out` too.
+  const Piece in_piece{static_cast<std::byte*>(const_cast<void*>(in)), in_count * bytes};
+  const Piece out_piece{static_cast<std::byte*>(out), out_count * bytes};
+  const Call call{.what = what,
+                  .op = op,
+                  .count = count,
+                  .label = options.label,
+                  .algorithm = options.algorithm,
+                  .timeout = options.timeout};
+  const Buffer in_buffer{dtype, in_count, {&in_piece, 1}};
+  const Buffer out_buffer{dtype, out_count, {&out_piece, 1}};
+  return when == When::kAwaited ? context().start_awaited(call, in_buffer, out_buffer)
+                                : context().start(call, in_buffer, out_buffer);
+}
+
+Work Communicator::start_in_place(Collective what,
+                                  ReduceOp op,
+                                  int root,
+                                  Dtype dtype,
+                                  void* data,
+                                  std::size_t count,
+                                  const CallOptions& options,
+                                  When when) {
+  const Piece piece{static_cast<std::byte*>(data), count * size_of(dtype)};
+  const Call call{.what = what,
+                  .op = op,
+                  .root = root,
+                  .count = count,
+                  .label = options.label,
+                  .algorithm = options.algorithm,
+                  .timeout = options.timeout};
+  const Buffer buffer{dtype, count, {&piece, 1}};
+  const bool no_input = what == Collective::kBroadcast && root != rank();
+  const Buffer in = no_input ? Buffer{dtype, 0, {}} : buffer;
+  return when == When::kAwaited ? context().start_awaited(call, in, buffer)
+                                : context().start(call, in, buffer);
+}
+
+void Communicator::barrier(const CallOptions& options) {
+  start(Collective::kBarrier, ReduceOp::kSum, Dtype::kU8, 0, nullptr, 0, nullptr, 0, options,
+        When::kAwaited)
+      .wait();
+}
+
+Work Communicator::barrier_async(const CallOptions& options) {
+  return start(Collective::kBarrier, ReduceOp::kSum, Dtype::kU8, 0, nullptr, 0, nullptr, 0, options,
+               When::kNow);
+}
+
+Range Communicator::shard(std::uint64_t count) const {
+  return plan::chunk(count, world_size(), rank());
+}
+
+void Communicator::abort(const std::string& reason) { context().abort(reason); }
+
+Algorithm Communicator::algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const {
+  return context().algorithm_for(what, dtype, count);
+}
+
+std::uint64_t Communicator::formula_bytes_sent(Collective what,
+                                               Dtype dtype,
+                                               std::uint64_t count,
+                                               std::optional<Algorithm> algorithm) const {
+  return plan::formula_bytes_sent(
+      algorithm.value_or(algorithm_for(what, dtype, count)),
+      {.what = what, .rank = rank(), .world = world_size(), .root = 0, .count = count}, dtype);
+}
+
+std::map<std::string, Traffic> Communicator::traffic() const { return context().traffic(); }
+
+}  // namespace paceline

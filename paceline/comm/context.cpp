@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The caller's side of the engine: checks a call, gives it its place in the sequence, waits for it.
+#include "paceline/comm/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "paceline/base/assert.h"
+#include "paceline/base/error.h"
+#include "paceline/net/host.h"
+#include "paceline/plan/schedule.h"
+
+namespace paceline {
+namespace {
+
+constexpr Clock::duration kSpin = std::chrono::microseconds(50);
+
+void check_alike(const Call& call, Dtype dtype, Algorithm algorithm, int world) {
+  if (reduces(call.what) && call.op == ReduceOp::kMean && !is_floating(dtype)) {
+    throw UsageError(fmt::format("{} of {}: mean is defined for floats only; use sum and divide",
+                                 name_of(call.what), name_of(dtype)));
+  }
+  if (call.what == Collective::kBroadcast && (call.root < 0 || call.root >= world)) {
+    throw UsageError(
+        fmt::format("broadcast: root {} is no rank; ranks are 0 to {}", call.root, world - 1));
+  }
+  if (call.timeout <= std::chrono::milliseconds(0)) {
+    throw UsageError(fmt::format("{}: the timeout must be positive", name_of(call.what)));
+  }
+  if (!plan::supports(algorithm, call.what)) {
+    throw UsageError(
+        fmt::format("{} cannot be done by {}", name_of(call.what), name_of(algorithm)));
+  }
+}
+
+}  // namespace
+
+Context::Context(ContextOptions options)
+    : rank_(options.rank),
+      world_(options.world),
+      algorithm_(options.algorithm),
+      fabric_(std::move(options.fabric)),
+      control_(std::move(options.control)),
+      executor_(rank_,
+                world_,
+                fabric_.get(),
+                {.communicator = 0, .generation = options.generation},
+                options.segment_bytes,
+                issued_) {
+  PACELINE_ASSERT(world_ == 1 || (fabric_ && control_), "a world without links");
+  if (world_ == 1) return;
+  if (fabric_->worth_spinning() && world_ <= net::usable_cores()) spin_ = kSpin;
+  progress_thread_ = std::jthread([this] { progress(); });
+  listener_ = std::jthread([this] { listen(); });
+}
+
+Context::~Context() { shut_down(); }
+
+Algorithm Context::algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const noexcept {
+  if (algorithm_ && plan::supports(*algorithm_, what)) return *algorithm_;
+  return plan::choose_algorithm(what, dtype, world_, count);
+}
+
+Descriptor Context::describe(const Call& call, const Buffer& in) const {
+  return {.what = call.what,
+          .algorithm = call.algorithm.value_or(algorithm_for(call.what, in.dtype, call.count)),
+          .op = reduces(call.what) ? call.op : ReduceOp::kSum,
+          .dtype = in.dtype,
+          .root = call.what == Collective::kBroadcast ? call.root : 0,
+          .count = call.count,
+          .label = call.label};
+}
+
+Work Context::start(const Call& call, Buffer in, Buffer out) {
+  CallPtr state = issue(call, in, out);
+  if (world_ == 1) {
+    wait(*state);
+  } else {
+    const MutexLock lock(mutex_);
+    progress_wanted_ = true;
+    if (driving_) {
+      fabric_->wake();
+    } else {
+      work_.notify_one();
+    }
+  }
+  return {shared_from_this(), std::move(state)};
+}
+
+Work Context::start_awaited(const Call& call, Buffer in, Buffer out) {
+  return {shared_from_this(), issue(call, in, out)};
+}
+
+Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer& out) {
+  const Descriptor descriptor = describe(call, in);
+  check_alike(call, descriptor.dtype, descriptor.algorithm, world_);
+  const plan::Schedule schedule =
+      plan::make_schedule(descriptor.algorithm, {.what = call.what,
+                                                 .rank = rank_,
+                                                 .world = world_,
+                                                 .root = descriptor.root,
+                                                 .count = call.count});
+  std::string refusal;
+  std::uint64_t sequence = 0;
+  {
+    const MutexLock lock(mutex_);
+    throw_if_closed(descriptor);
+    sequence = issued_.add(descriptor);
+    try {
+      CallPtr state = build(call, descriptor, sequence, schedule, in, out);
+      open_.push_back(state);
+      intake_.push_back(state);
+      intake_pending_.store(true, std::memory_order_release);
+      return state;
+    } catch (const UsageError& error) {
+      refusal = error.what();
+    }
+  }
+  const std::string text = fmt::format("rank {} refused call #{} ({}): {}", rank_, sequence,
+                                       text_of(descriptor), refusal);
+  report({.code = CommErrc::kRefused,
+          .rank = rank_,
+          .peer = rank_,
+          .from_sequence = sequence,
+          .text = text});
+  throw UsageError(text);
+}
+
+Context::CallPtr Context::build(const Call& call,
+                                const Descriptor& descriptor,
+                                std::uint64_t sequence,
+                                const plan::Schedule& schedule,
+                                const Buffer& in,
+                                const Buffer& out) {
+  if (out.dtype != in.dtype) throw UsageError("input and output differ in their element type");
+  CallMemory memory(schedule, rank_, world_, descriptor.dtype, PieceList(in, schedule.in),
+                    PieceList(out, schedule.out));
+  for (const CallPtr& other : open_) {
+    if (memory.overlaps(other->memory)) {
+      throw UsageError(fmt::format("its memory belongs to call #{} ({}), which is still in flight",
+                                   other->sequence, text_of(other->descriptor)));
+    }
+  }
+  return std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
+                                     std::move(memory), call.timeout);
+}
+
+void Context::throw_if_closed(const Descriptor& descriptor) const {
+  if (stopped_) throw CommError(CommErrc::kAborted, rank_, -1, "the communicator was destroyed");
+  if (!cause_ || cause_->from_sequence > issued_.next()) return;
+  throw CommError(
+      CommErrc::kAborted, rank_, cause_->peer,
+      fmt::format("rank {}: {} cannot start, this communicator is closed: {}; build a new one",
+                  rank_, text_of(descriptor), cause_->text));
+}
+
+void Context::wait(CallState& call) {
+  if (!call.finished.load(std::memory_order_acquire)) {
+    MutexLock lock(mutex_);
+    while (!call.finished.load(std::memory_order_acquire)) {
+      if (driving_) {
+        ++waiting_;
+        if (fabric_) fabric_->wake();
+        changed_.wait(lock);
+        --waiting_;
+        continue;
+      }
+      driving_ = true;
+      lock.unlock();
+      drive(&call);
+      lock.lock();
+      driving_ = false;
+      if (waiting_ > 0 || stopped_) changed_.notify_all();
+      if (progress_needed()) work_.notify_one();
+    }
+  }
+  if (call.error) std::rethrow_exception(call.error);
+}
+
+std::map<std::string, Traffic> Context::traffic() const {
+  const MutexLock lock(mutex_);
+  return traffic_;
+}
+
+void Context::abort(const std::string& reason) {
+  report({.code = CommErrc::kAborted,
+          .rank = rank_,
+          .peer = rank_,
+          .from_sequence = 0,
+          .text = fmt::format("rank {} aborted: {}", rank_, reason)});
+}
+
+void Context::shut_down() {
+  {
+    const MutexLock lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    work_.notify_all();
+  }
+  poison({.code = CommErrc::kAborted,
+          .rank = rank_,
+          .peer = rank_,
+          .from_sequence = 0,
+          .text = fmt::format("rank {}: the communicator was destroyed with this call in flight",
+                              rank_)});
+  if (control_) control_->interrupt();
+  if (progress_thread_.joinable()) progress_thread_.join();
+  if (listener_.joinable()) listener_.join();
+  MutexLock lock(mutex_);
+  while (driving_) changed_.wait(lock);
+  driving_ = true;
+  lock.unlock();
+  obey_cause();
+  if (fabric_) fabric_->close();
+  control_.reset();
+  lock.lock();
+  driving_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace paceline

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// The engine over links: one per process and communicator. Joins the plan, the links and the
+/// control channel, and decides who advances what.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "paceline/base/mutex.h"
+#include "paceline/base/traffic.h"
+#include "paceline/comm/call_state.h"
+#include "paceline/comm/engine.h"
+#include "paceline/comm/executor.h"
+#include "paceline/comm/issued_calls.h"
+#include "paceline/link/link.h"
+#include "paceline/store/control.h"
+
+namespace paceline {
+
+/// A rank's place in a job, as rendezvous or make_local_ranks() made it. At world 1 there is
+/// neither fabric nor control.
+struct ContextOptions {
+  int rank = 0;
+  int world = 1;
+  std::uint32_t generation = 0;
+  std::unique_ptr<link::Fabric> fabric = {};
+  std::unique_ptr<store::Control> control = {};
+  std::optional<Algorithm> algorithm = {};
+  std::size_t segment_bytes = 512 << 10;
+};
+
+/// Calls are advanced by whoever waits for one; the progress thread advances what nobody waits for.
+/// At any time at most one thread, the driver, owns the executor and the links; the role is handed
+/// over under `mutex_`. A second thread only listens to the control channel.
+///
+/// Threads  Any, but one caller of start() at a time.
+class Context final : public Engine, public std::enable_shared_from_this<Context> {
+ public:
+  explicit Context(ContextOptions options);
+  ~Context() override;
+
+  Work start(const Call& call, Buffer in, Buffer out) override;
+  void abort(const std::string& reason) override;
+
+  /// As start(), for a caller that waits at once: wakes nobody.
+  Work start_awaited(const Call& call, Buffer in, Buffer out);
+  void wait(CallState& call);
+
+  /// Fails what is in flight and closes the links. Idempotent; never waits for a peer.
+  void shut_down();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int world() const noexcept { return world_; }
+  [[nodiscard]] Algorithm algorithm_for(Collective what,
+                                        Dtype dtype,
+                                        std::uint64_t count) const noexcept;
+  [[nodiscard]] std::map<std::string, Traffic> traffic() const;
+
+ private:
+  using CallPtr = std::shared_ptr<CallState>;
+
+  // context.cpp: the caller's side
+  [[nodiscard]] Descriptor describe(const Call& call, const Buffer& in) const;
+  [[nodiscard]] CallPtr issue(const Call& call, const Buffer& in, const Buffer& out);
+  [[nodiscard]] CallPtr build(const Call& call,
+                              const Descriptor& descriptor,
+                              std::uint64_t sequence,
+                              const plan::Schedule& schedule,
+                              const Buffer& in,
+                              const Buffer& out) PACELINE_REQUIRES(mutex_);
+  void throw_if_closed(const Descriptor& descriptor) const PACELINE_REQUIRES(mutex_);
+
+  // context_driver.cpp: the driver's side, without the lock
+  void drive(const CallState* target);
+  void progress();
+  [[nodiscard]] bool progress_needed() const PACELINE_REQUIRES(mutex_);
+  void take_intake();
+  [[nodiscard]] bool try_advance();
+  void retire(std::vector<CallPtr> calls);
+  void rest();
+  [[nodiscard]] Deadline look_at_stalls(Clock::time_point now);
+
+  // context_failure.cpp
+  void listen();
+  void handle(const store::Event& event);
+  void poison(const store::Cause& cause) PACELINE_EXCLUDES(mutex_);
+  void obey_cause();
+  void on_peer_lost(int peer, const std::string& how);
+  void on_descriptor_differs(int peer, std::uint64_t sequence);
+  void on_timeout(const CallState& call);
+  void fail_all(CommErrc code, int peer, const std::string& text);
+  /// Waits until a cause is known, or `peer` has departed. @return whether a cause is known.
+  bool await_cause(std::chrono::milliseconds limit, int peer = -1);
+  void report(const store::Cause& cause);
+  [[nodiscard]] std::string name_of_call(const CallState& call) const;
+
+  const int rank_;
+  const int world_;
+  const std::optional<Algorithm> algorithm_;
+  const std::unique_ptr<link::Fabric> fabric_;
+  std::unique_ptr<store::Control> control_;  // until shut_down()
+  IssuedCalls issued_;
+  Clock::duration spin_{};
+
+  // the driver's
+  Executor executor_;
+  bool idle_ = false;  // nothing has moved since idle_since_
+  Clock::time_point idle_since_{};
+
+  // flags that the driver polls without the lock
+  std::atomic<bool> intake_pending_ = false;
+  std::atomic<bool> cause_pending_ = false;
+  std::atomic<int> waiting_ = 0;
+
+  mutable Mutex mutex_;
+  ConditionVariable changed_;  // a call finished, the role is free, a cause came
+  ConditionVariable work_;     // for the progress thread
+  bool driving_ PACELINE_GUARDED_BY(mutex_) = false;
+  bool stopped_ PACELINE_GUARDED_BY(mutex_) = false;
+  bool progress_wanted_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::vector<CallPtr> intake_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<CallPtr> open_ PACELINE_GUARDED_BY(mutex_);  // issued and not finished
+  std::optional<store::Cause> cause_ PACELINE_GUARDED_BY(mutex_);
+  std::map<int, std::string> departed_ PACELINE_GUARDED_BY(mutex_);
+  std::map<std::string, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
+
+  std::jthread progress_thread_;
+  std::jthread listener_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's side of the engine: advances the executor, sleeps, notices stalls.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/context.h"
+#include "paceline/comm/link_error.h"
+
+namespace paceline {
+namespace {
+
+// A call that stands still this long makes its rank say where it stands.
+constexpr Clock::duration kStall = std::chrono::milliseconds(200);
+
+void pause_cpu() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+void Context::progress() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    while (!stopped_ && !progress_needed()) work_.wait(lock);
+    if (stopped_) return;
+    driving_ = true;
+    lock.unlock();
+    drive(nullptr);
+    lock.lock();
+    driving_ = false;
+    if (open_.empty()) progress_wanted_ = false;
+    changed_.notify_all();
+  }
+}
+
+bool Context::progress_needed() const {
+  return progress_wanted_ && !driving_ && waiting_ == 0 && !open_.empty();
+}
+
+void Context::drive(const CallState* target) {
+  for (;;) {
+    take_intake();
+    obey_cause();
+    const bool moved = try_advance();
+    if (moved) idle_ = false;
+    retire(executor_.take_done());
+    if (executor_.in_flight().empty()) return obey_cause();
+    if (target == nullptr ? waiting_ > 0 : target->finished.load(std::memory_order_relaxed)) return;
+    if (!moved) rest();
+  }
+}
+
+void Context::take_intake() {
+  if (!intake_pending_.load(std::memory_order_acquire)) return;
+  std::vector<CallPtr> calls;
+  {
+    const MutexLock lock(mutex_);
+    calls.swap(intake_);
+    intake_pending_.store(false, std::memory_order_relaxed);
+  }
+  for (CallPtr& call : calls) executor_.add(std::move(call));
+}
+
+bool Context::try_advance() {
+  try {
+    return executor_.advance();
+  } catch (const PeerLost& lost) {
+    on_peer_lost(lost.peer, lost.what());
+  } catch (const DescriptorDiffers& differs) {
+    on_descriptor_differs(differs.peer, differs.sequence);
+  } catch (const ProtocolBroken& broken) {
+    fail_all(CommErrc::kMismatch, broken.peer, broken.what());
+  } catch (const std::exception& error) {
+    fail_all(CommErrc::kAborted, rank_, error.what());
+  }
+  return false;
+}
+
+void Context::retire(std::vector<CallPtr> calls) {
+  if (calls.empty()) return;
+  const MutexLock lock(mutex_);
+  for (const CallPtr& call : calls) {
+    Traffic& total = traffic_[call->descriptor.label];
+    total += call->traffic;
+    ++total.calls;
+    std::erase(open_, call);
+    call->finished.store(true, std::memory_order_release);
+  }
+  if (waiting_ > 0) changed_.notify_all();
+}
+
+void Context::rest() {
+  const auto now = Clock::now();
+  if (!std::exchange(idle_, true)) idle_since_ = now;
+  if (now - idle_since_ < spin_) {
+    pause_cpu();
+    return;
+  }
+  const Deadline deadline = look_at_stalls(now);
+  if (!executor_.in_flight().empty()) fabric_->wait(executor_.interests(), deadline);
+}
+
+Deadline Context::look_at_stalls(Clock::time_point now) {
+  auto next = Clock::time_point::max();
+  const CallList calls = executor_.in_flight();  // a copy: a timeout takes calls out of flight
+  for (const CallPtr& call : calls) {
+    if (std::exchange(call->moved, false)) {
+      call->still_since = now;
+      call->published = false;
+    }
+    const auto still = now - call->still_since;
+    if (still >= call->timeout) {
+      on_timeout(*call);
+      return Deadline::after({});
+    }
+    if (!call->published && still >= kStall && call == calls.front()) {
+      call->published = true;
+      control_->publish(issued_.standing(call->sequence));
+    }
+    next = std::min(next, call->still_since + call->timeout);
+    if (!call->published) next = std::min(next, call->still_since + kStall);
+  }
+  return Deadline::after(next - now);
+}
+
+}  // namespace paceline

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the engine fails: the first cause wins, reaches every rank, and closes the links after it.
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/context.h"
+
+namespace paceline {
+namespace {
+
+// How long a rank that sees a closed link waits for the cause before it blames its neighbour.
+constexpr auto kCauseGrace = std::chrono::milliseconds(1000);
+// How long the hub may take to ask all ranks where they stand.
+constexpr auto kHubGrace = std::chrono::milliseconds(3000);
+
+}  // namespace
+
+void Context::listen() {
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (stopped_) return;
+    }
+    if (const auto event = control_->next(Deadline::after(std::chrono::seconds(1)))) handle(*event);
+  }
+}
+
+void Context::handle(const store::Event& event) {
+  switch (event.kind) {
+    case store::Event::Kind::kCause: {
+      store::Cause cause = event.cause;
+      // Without its hub a job can still end the calls that it has begun, so only new ones fail.
+      if (cause.rank < 0 && cause.code == CommErrc::kPeerClosed)
+        cause.from_sequence = issued_.next();
+      poison(cause);
+      return;
+    }
+    case store::Event::Kind::kAsk: control_->publish(issued_.standing(event.sequence)); return;
+    case store::Event::Kind::kDeparted: {
+      const MutexLock lock(mutex_);
+      departed_.emplace(event.rank, event.text);
+      changed_.notify_all();
+      return;
+    }
+  }
+}
+
+void Context::report(const store::Cause& cause) {
+  if (control_) control_->report(cause);
+  poison(cause);
+}
+
+void Context::poison(const store::Cause& cause) {
+  bool close_now = false;
+  {
+    const MutexLock lock(mutex_);
+    if (cause_ && cause_->from_sequence <= cause.from_sequence) return;  // the first cause is kept
+    cause_ = cause;
+    cause_pending_.store(true, std::memory_order_release);
+    close_now = open_.empty() && !driving_;
+    progress_wanted_ = true;
+    changed_.notify_all();
+    work_.notify_one();
+  }
+  if (!fabric_) return;
+  if (close_now) {
+    fabric_->close();
+  } else {
+    fabric_->wake();
+  }
+}
+
+void Context::obey_cause() {
+  if (!cause_pending_.load(std::memory_order_acquire)) return;
+  store::Cause cause;
+  {
+    const MutexLock lock(mutex_);
+    cause_pending_.store(false, std::memory_order_relaxed);
+    if (!cause_) return;
+    cause = *cause_;
+  }
+  take_intake();
+  retire(executor_.take_done());
+  std::vector<CallPtr> failed = executor_.take_from(cause.from_sequence);
+  for (const CallPtr& call : failed) {
+    call->error = std::make_exception_ptr(CommError(cause.code, rank_, cause.peer, cause.text));
+  }
+  retire(std::move(failed));
+  if (executor_.in_flight().empty() && fabric_) {
+    fabric_->close();
+  } else {
+    cause_pending_.store(true, std::memory_order_release);  // close once the earlier calls are done
+  }
+}
+
+std::string Context::name_of_call(const CallState& call) const {
+  return fmt::format("rank {}: call #{} ({})", rank_, call.sequence, text_of(call.descriptor));
+}
+
+void Context::fail_all(CommErrc code, int peer, const std::string& text) {
+  const CallState& call = *executor_.in_flight().front();
+  const std::string who = peer == rank_ ? "failed" : fmt::format("failed at rank {}", peer);
+  report({.code = code,
+          .rank = rank_,
+          .peer = peer,
+          .from_sequence = call.sequence,
+          .text = fmt::format("{} {}: {}", name_of_call(call), who, text)});
+  obey_cause();
+}
+
+bool Context::await_cause(std::chrono::milliseconds limit, int peer) {
+  const Deadline deadline = Deadline::after(limit);
+  MutexLock lock(mutex_);
+  while (!cause_ && !stopped_ && !departed_.contains(peer)) {
+    if (changed_.wait_until(lock, deadline.when()) == std::cv_status::timeout) break;
+  }
+  return cause_.has_value();
+}
+
+void Context::on_peer_lost(int peer, const std::string& how) {
+  if (await_cause(kCauseGrace, peer)) {
+    bool covers = false;
+    const std::uint64_t first = executor_.in_flight().front()->sequence;
+    {
+      const MutexLock lock(mutex_);
+      covers = cause_->from_sequence <= first;
+      if (!covers) cause_->from_sequence = first;  // the links it closed were still needed
+      cause_pending_.store(true, std::memory_order_release);
+    }
+    obey_cause();
+    return;
+  }
+  std::string reason = how;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = departed_.find(peer);
+    if (found != departed_.end()) reason = found->second;
+  }
+  const CallState& call = *executor_.in_flight().front();
+  report({.code = CommErrc::kPeerClosed,
+          .rank = rank_,
+          .peer = peer,
+          .from_sequence = call.sequence,
+          .text = fmt::format("{} lost rank {}: {}", name_of_call(call), peer, reason)});
+  obey_cause();
+}
+
+void Context::on_descriptor_differs(int peer, std::uint64_t sequence) {
+  const store::Standing mine = issued_.standing(sequence);
+  control_->publish(mine);
+  if (await_cause(kHubGrace)) {
+    const std::uint64_t first = executor_.in_flight().front()->sequence;
+    {
+      const MutexLock lock(mutex_);
+      cause_->from_sequence = std::min(cause_->from_sequence, first);
+      cause_pending_.store(true, std::memory_order_release);
+    }
+    obey_cause();
+    return;
+  }
+  const std::uint64_t first = executor_.in_flight().front()->sequence;
+  report({.code = CommErrc::kMismatch,
+          .rank = rank_,
+          .peer = peer,
+          .from_sequence = std::min(sequence, first),
+          .text = fmt::format("call #{} differs between ranks: here, on rank {}, it is {}; rank {} "
+                              "means another call",
+                              sequence, rank_, mine.text, peer)});
+  obey_cause();
+}
+
+void Context::on_timeout(const CallState& call) {
+  const auto seconds = std::chrono::duration<double>(call.timeout).count();
+  const store::Cause cause{
+      .code = CommErrc::kTimeout,
+      .rank = rank_,
+      .peer = -1,
+      .from_sequence = call.sequence,
+      .text = fmt::format("{} stood still for {:g} s", name_of_call(call), seconds)};
+  control_->report(cause);
+  if (!await_cause(kHubGrace)) poison(cause);
+  obey_cause();
+}
+
+}  // namespace paceline

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/comm/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "paceline/base/assert.h"
+
+namespace paceline {
+
+using plan::Kind;
+
+Executor::Executor(int rank,
+                   int world,
+                   link::Fabric* fabric,
+                   FrameTag tag,
+                   std::size_t segment_bytes,
+                   const CallHistory& history)
+    : rank_(rank),
+      world_(world),
+      folder_(rank, world),
+      history_(history),
+      out_(static_cast<std::size_t>(world)),
+      in_(static_cast<std::size_t>(world)) {
+  for (int peer = 0; peer < world; ++peer) {
+    if (peer == rank) continue;
+    const auto p = static_cast<std::size_t>(peer);
+    out_[p] = std::make_unique<Outgoing>(peer, fabric->to(peer), tag, segment_bytes);
+    in_[p] = std::make_unique<Incoming>(peer, fabric->to(peer), tag, folder_);
+  }
+}
+
+void Executor::add(std::shared_ptr<CallState> call) {
+  PACELINE_ASSERT(calls_.empty() || calls_.back()->sequence < call->sequence, "calls out of order");
+  call->memory.bind(scratch_);
+  calls_.push_back(std::move(call));
+}
+
+bool Executor::advance() {
+  bool moved = false;
+  for (const auto& in : in_) {
+    if (in) moved = in->move(calls_, history_) || moved;
+  }
+  for (const auto& call : calls_) moved = advance_local(*call) || moved;
+  for (const auto& out : out_) {
+    if (out) moved = out->move(calls_) || moved;
+  }
+  return moved;
+}
+
+bool Executor::advance_local(CallState& call) {
+  constexpr std::size_t kBytesPerTurn = 256 << 10;
+  CallCursor& cursor = call.cursor;
+  bool moved = false;
+  while (cursor.first_local() != CallCursor::kNone) {
+    const auto index = cursor.first_local();
+    const plan::Step& step = cursor.step(index);
+    const std::uint64_t at = cursor.at(index);
+    const std::uint64_t limit = cursor.limit(index);
+    if (step.kind == Kind::kAwait) {
+      if (limit != step.elements.end || !all_posted(call, step)) break;
+    } else {
+      const std::uint64_t turn = kBytesPerTurn / size_of(call.descriptor.dtype, Form::kSum);
+      const std::uint64_t count = std::min(limit - at, turn);
+      if (count == 0 && limit != step.elements.end) break;
+      folder_.fold(call, step, nullptr, at, count);
+      cursor.advance(index, count);
+    }
+    call.moved = moved = true;
+    if (step.kind == Kind::kAwait) {
+      call.traffic.messages_received += step.from.size;
+      call.traffic.header_bytes_received += step.from.size * kFrameHeaderBytes;
+    }
+    if (step.kind == Kind::kAwait || cursor.at(index) == step.elements.end) {
+      cursor.finish(index);
+    } else {
+      break;
+    }
+  }
+  return moved;
+}
+
+bool Executor::all_posted(const CallState& call, const plan::Step& step) const {
+  for (int i = 0; i < step.from.size; ++i) {
+    const int peer = (step.from.first + i) % world_;
+    if (peer == rank_) continue;
+    if (!in_[static_cast<std::size_t>(peer)]->posted(call, step.flag)) return false;
+  }
+  return true;
+}
+
+std::vector<std::shared_ptr<CallState>> Executor::take_done() {
+  std::vector<std::shared_ptr<CallState>> done;
+  if (std::none_of(calls_.begin(), calls_.end(), [](const auto& c) { return c->cursor.done(); })) {
+    return done;
+  }
+  const auto keep = std::stable_partition(calls_.begin(), calls_.end(),
+                                          [](const auto& call) { return !call->cursor.done(); });
+  done.assign(std::make_move_iterator(keep), std::make_move_iterator(calls_.end()));
+  calls_.erase(keep, calls_.end());
+  for (const auto& call : done) call->memory.release(scratch_);
+  return done;
+}
+
+std::vector<std::shared_ptr<CallState>> Executor::take_from(std::uint64_t from) {
+  std::vector<std::shared_ptr<CallState>> taken;
+  const auto keep = std::find_if(calls_.begin(), calls_.end(),
+                                 [&](const auto& call) { return call->sequence >= from; });
+  taken.assign(std::make_move_iterator(keep), std::make_move_iterator(calls_.end()));
+  calls_.erase(keep, calls_.end());
+  for (const auto& call : taken) release(*call);
+  return taken;
+}
+
+void Executor::release(const CallState& call) {
+  for (const auto& out : out_) {
+    if (out) out->forget(call);
+  }
+  for (const auto& in : in_) {
+    if (in) in->forget(call);
+  }
+}
+
+std::vector<link::Interest> Executor::interests() const {
+  std::vector<link::Interest> all;
+  for (int peer = 0; peer < world_; ++peer) {
+    const auto p = static_cast<std::size_t>(peer);
+    if (!out_[p]) continue;
+    const link::Interest one{
+        .peer = peer, .send = out_[p]->blocked(), .recv = in_[p]->wanted(calls_)};
+    if (one.send || one.recv) all.push_back(one);
+  }
+  return all;
+}
+
+}  // namespace paceline

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Moves the calls in flight over the links: a state machine that never blocks.
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "paceline/comm/incoming.h"
+#include "paceline/comm/outgoing.h"
+#include "paceline/link/link.h"
+
+namespace paceline {
+
+/// Owns the cursors of calls in flight. Whoever drives the context calls it.
+///
+/// Threads  One at a time.
+class Executor {
+ public:
+  /// `fabric` may be null at world 1.
+  Executor(int rank,
+           int world,
+           link::Fabric* fabric,
+           FrameTag tag,
+           std::size_t segment_bytes,
+           const CallHistory& history);
+
+  /// Takes a call; its sequence number is the highest so far.
+  void add(std::shared_ptr<CallState> call);
+
+  /// Moves what can move.
+  /// @return whether anything did.
+  /// Errors  PeerLost, DescriptorDiffers, ProtocolBroken.
+  [[nodiscard]] bool advance();
+
+  /// Takes the calls that are done out of flight.
+  [[nodiscard]] std::vector<std::shared_ptr<CallState>> take_done();
+  /// Takes calls from sequence number `from` on out of flight, unfinished.
+  [[nodiscard]] std::vector<std::shared_ptr<CallState>> take_from(std::uint64_t from);
+
+  [[nodiscard]] const CallList& in_flight() const { return calls_; }
+  /// What a waiter should wait for.
+  [[nodiscard]] std::vector<link::Interest> interests() const;
+
+ private:
+  [[nodiscard]] bool advance_local(CallState& call);
+  [[nodiscard]] bool all_posted(const CallState& call, const plan::Step& step) const;
+  void release(const CallState& call);
+
+  int rank_;
+  int world_;
+  Folder folder_;
+  const CallHistory& history_;
+  std::vector<std::unique_ptr<Outgoing>> out_;  // [world]; the own entry is null
+  std::vector<std::unique_ptr<Incoming>> in_;
+  CallList calls_;
+  ScratchPool scratch_;
+};
+
+}  // namespace paceline

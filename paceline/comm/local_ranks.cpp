@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads of one process, joined by memory links.
+#include <fmt/format.h>
+
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/base/mutex.h"
+#include "paceline/comm/context.h"
+#include "paceline/comm/init.h"
+#include "paceline/link/memory/memory_fabric.h"
+#include "paceline/store/control.h"
+
+namespace paceline {
+namespace {
+
+// The first failure of a group of threads.
+class FirstError {
+ public:
+  void note(std::exception_ptr error) PACELINE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  void rethrow() PACELINE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  Mutex mutex_;
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+};
+
+void run_rank(Communicator comm,
+              const std::function<void(Communicator&)>& body,
+              FirstError& first) {
+  std::string reason;
+  try {
+    body(comm);
+    return;
+  } catch (const std::exception& error) {
+    first.note(std::current_exception());
+    reason = error.what();
+  } catch (...) {
+    first.note(std::current_exception());
+    reason = "an exception of unknown type";
+  }
+  try {
+    comm.abort(reason);
+  } catch (const std::exception&) {  // the communicator was moved from: nobody waits for it
+  }
+}
+
+}  // namespace
+
+std::vector<Communicator> make_local_ranks(int world, const LocalOptions& options) {
+  if (world < 1)
+    throw UsageError(fmt::format("make_local_ranks: {} ranks, need at least 1", world));
+  auto fabrics = link::make_memory_fabrics(world, {.capacity_bytes = options.link_capacity_bytes});
+  auto controls = store::make_memory_controls(world);
+  std::vector<Communicator> ranks;
+  ranks.reserve(static_cast<std::size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    ContextOptions context{.rank = rank,
+                           .world = world,
+                           .generation = 1,
+                           .fabric = std::move(fabrics[r]),
+                           .control = std::move(controls[r]),
+                           .algorithm = options.algorithm,
+                           .segment_bytes = options.segment_bytes};
+    ranks.emplace_back(std::make_shared<Context>(std::move(context)));
+  }
+  return ranks;
+}
+
+void spawn_ranks(int world,
+                 const std::function<void(Communicator&)>& body,
+                 const LocalOptions& options) {
+  std::vector<Communicator> ranks = make_local_ranks(world, options);
+  FirstError first;
+  {
+    std::vector<std::jthread> threads;
+    threads.reserve(ranks.size());
+    for (Communicator& comm : ranks) {
+      threads.emplace_back([mine = std::move(comm), &body, &first]() mutable {
+        run_rank(std::move(mine), body, first);
+      });
+    }
+  }
+  first.rethrow();
+}
+
+}  // namespace paceline

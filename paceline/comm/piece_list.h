@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// One logical buffer over pieces of memory: finds the memory of an element.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "paceline/comm/engine.h"
+
+namespace paceline {
+
+/// Contiguous memory of `count` elements.
+struct Run {
+  std::byte* data = nullptr;
+  std::uint64_t count = 0;
+};
+
+/// Elements [first, first + n) laid over pieces. Borrows the memory, owns the list.
+class PieceList {
+ public:
+  PieceList() = default;
+  /// Errors  UsageError if the pieces do not hold exactly `elements`, cut an element, or are null.
+  PieceList(const Buffer& buffer, Range elements);
+
+  /// Memory from `element` to the end of its piece; `element` lies in the range.
+  [[nodiscard]] Run run(std::uint64_t element) const;
+
+  /// Same memory, piece by piece.
+  [[nodiscard]] bool operator==(const PieceList& other) const noexcept;
+  /// Whether any byte belongs to both.
+  [[nodiscard]] bool overlaps(const PieceList& other) const;
+
+ private:
+  struct Part {
+    std::byte* data;
+    std::uint64_t begin, end;  // elements
+    bool operator==(const Part&) const = default;
+  };
+  struct Bytes {
+    const std::byte* begin;
+    const std::byte* end;
+  };
+  [[nodiscard]] std::vector<Bytes> sorted_bytes() const;
+
+  std::vector<Part> parts_;
+  std::size_t element_bytes_ = 1;
+  std::uintptr_t low_ = 0, high_ = 0;  // addresses that enclose all parts
+};
+
+}  // namespace paceline

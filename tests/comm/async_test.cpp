@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several collectives in flight: issue order is shared, the order of waiting is everybody's own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "paceline/paceline.h"
+#include "tests/comm/samples.h"
+
+namespace paceline {
+namespace {
+
+TEST(Async, calls_in_flight_may_be_awaited_in_any_order) {
+  constexpr int kCalls = 12;
+  for (const int world : {2, 3, 5, 8}) {
+    for (int round = 0; round < 4; ++round) {
+      spawn_ranks(world,
+                  [&](Communicator& comm) {
+                    std::vector<std::vector<float>> data;
+                    std::vector<Work> works;
+                    for (int k = 0; k < kCalls; ++k) {
+                      data.emplace_back(static_cast<std::size_t>(1 + 997 * k % 3000),
+                                        static_cast<float>(comm.rank() + k));
+                    }
+                    for (auto& d : data)
+                      works.push_back(comm.allreduce_async(std::span(d), ReduceOp::kSum));
+                    std::vector<std::size_t> order(kCalls);
+                    std::iota(order.begin(), order.end(), 0U);
+                    std::shuffle(order.begin(), order.end(),
+                                 std::mt19937(static_cast<unsigned>(comm.rank() * 31 + round)));
+                    for (const std::size_t k : order) {
+                      works[k].wait();
+                      EXPECT_TRUE(works[k].done());
+                      const auto want =
+                          static_cast<float>(world * (world - 1) / 2 + world * static_cast<int>(k));
+                      for (const float x : data[k]) ASSERT_EQ(x, want);
+                    }
+                  },
+                  {.link_capacity_bytes = 512, .segment_bytes = 256});
+    }
+  }
+}
+
+TEST(Async, different_collectives_mix) {
+  for (const int world : {2, 4, 7}) {
+    spawn_ranks(world, [&](Communicator& comm) {
+      const auto rank = static_cast<float>(comm.rank());
+      for (int round = 0; round < 20; ++round) {
+        std::vector<float> sum(1003, rank), sent(500, rank), small{rank};
+        std::vector<float> shard(comm.shard(1001).size(), rank), all(1001);
+        Work a = comm.allreduce_async(std::span(sum), ReduceOp::kMax);
+        Work b = comm.broadcast_async(std::span(sent), world - 1);
+        Work c = comm.allgather_async(std::span<const float>(shard), std::span(all));
+        Work d = comm.barrier_async();
+        Work e = comm.allreduce_async(std::span(small), ReduceOp::kSum);
+        e.wait();
+        d.wait();
+        c.wait();
+        b.wait();
+        a.wait();
+        EXPECT_EQ(sum[500], static_cast<float>(world - 1));
+        EXPECT_EQ(sent[499], static_cast<float>(world - 1));
+        EXPECT_EQ(all.back(), static_cast<float>(world - 1));
+        EXPECT_EQ(all.front(), 0.F);
+        EXPECT_EQ(small[0], static_cast<float>(world * (world - 1) / 2));
+      }
+    });
+  }
+}
+
+TEST(Async, progress_thread_finishes_what_nobody_waits_for) {
+  spawn_ranks(3, [](Communicator& comm) {
+    std::vector<double> data(100000, 1.0);
+    const Work work = comm.allreduce_async(std::span(data), ReduceOp::kSum);
+    while (!work.done()) std::this_thread::yield();
+    EXPECT_EQ(data.back(), 3.0);
+  });
+}
+
+TEST(Async, two_threads_may_wait_for_different_calls) {
+  spawn_ranks(2, [](Communicator& comm) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<float> a(20000, 1.F), b(20000, 2.F);
+      Work first = comm.allreduce_async(std::span(a), ReduceOp::kSum);
+      Work second = comm.allreduce_async(std::span(b), ReduceOp::kSum);
+      std::jthread other([&] { second.wait(); });
+      first.wait();
+      other.join();
+      EXPECT_EQ(a[0] + b[0], 6.F);
+    }
+  });
+}
+
+TEST(Async, an_empty_call_still_keeps_step) {
+  spawn_ranks(4, [](Communicator& comm) {
+    std::vector<float> none;
+    Work work = comm.allreduce_async(std::span(none), ReduceOp::kSum, {.label = "none"});
+    work.wait();
+    EXPECT_GT(comm.traffic().at("none").messages_sent, 0U);
+  });
+}
+
+}  // namespace
+}  // namespace paceline
