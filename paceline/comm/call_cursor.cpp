@@ -117,9 +117,9 @@ void CallCursor::finish(StepIndex i) {
   while (first_open_ < steps_.size() && steps_[first_open_].done) ++first_open_;
 }
 
-Ranks CallCursor::awaited() const {
-  if (local_ == kNone || step(local_).kind != Kind::kAwait) return {};
-  return step(local_).from;
+const Step* CallCursor::awaiting() const {
+  if (local_ == kNone || step(local_).kind != Kind::kAwait) return nullptr;
+  return &step(local_);
 }
 
 }  // namespace paceline

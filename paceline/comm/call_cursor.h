@@ -37,8 +37,8 @@ class CallCursor {
   void finish(StepIndex i);
 
   [[nodiscard]] bool done() const { return open_ == 0; }
-  /// Ranks that the local lane waits for: its first step's `from`, if that is a kAwait.
-  [[nodiscard]] plan::Ranks awaited() const;
+  /// The kAwait that the local lane stands at, if it does.
+  [[nodiscard]] const plan::Step* awaiting() const;
 
  private:
   struct State {

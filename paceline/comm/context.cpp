@@ -42,6 +42,7 @@ Context::Context(ContextOptions options)
       world_(options.world),
       algorithm_(options.algorithm),
       fabric_(std::move(options.fabric)),
+      server_(std::move(options.server)),
       control_(std::move(options.control)),
       executor_(rank_,
                 world_,

@@ -21,6 +21,7 @@
 #include "paceline/comm/issued_calls.h"
 #include "paceline/link/link.h"
 #include "paceline/store/control.h"
+#include "paceline/store/join.h"
 
 namespace paceline {
 
@@ -32,6 +33,7 @@ struct ContextOptions {
   std::uint32_t generation = 0;
   std::unique_ptr<link::Fabric> fabric = {};
   std::unique_ptr<store::Control> control = {};
+  std::unique_ptr<store::Server> server = {};  ///< if this rank serves the meeting place
   std::optional<Algorithm> algorithm = {};
   std::size_t segment_bytes = 512 << 10;
 };
@@ -105,6 +107,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   const int world_;
   const std::optional<Algorithm> algorithm_;
   const std::unique_ptr<link::Fabric> fabric_;
+  const std::unique_ptr<store::Server> server_;
   std::unique_ptr<store::Control> control_;  // until shut_down()
   IssuedCalls issued_;
   Clock::duration spin_{};

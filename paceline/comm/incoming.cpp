@@ -26,14 +26,20 @@ Incoming::Incoming(int peer, link::Link& link, FrameTag tag, Folder& folder)
     : peer_(peer), link_(link), tag_(tag), folder_(folder) {}
 
 bool Incoming::expecting(const CallList& calls) const {
-  for (const auto& call : calls) {
-    if (call->cursor.first_in(peer_) != CallCursor::kNone) return true;
-    const plan::Ranks from = call->cursor.awaited();
-    for (int i = 0; i < from.size; ++i) {
-      if ((from.first + i) % call->world == peer_) return true;
-    }
-  }
-  return false;
+  return std::any_of(calls.begin(), calls.end(), [&](const auto& call) {
+    return call->cursor.first_in(peer_) != CallCursor::kNone || awaiting(*call);
+  });
+}
+
+// Whether the call waits for a flag that has not come yet.
+bool Incoming::awaiting(const CallState& call) const {
+  const plan::Step* step = call.cursor.awaiting();
+  if (step == nullptr || has_flag(call, step->flag)) return false;
+  return (peer_ - step->from.first + call.world) % call.world < step->from.size;
+}
+
+bool Incoming::has_flag(const CallState& call, std::uint16_t flag) const {
+  return flag < flags_.size() && flags_[flag].count > call.sequence;
 }
 
 bool Incoming::wanted(const CallList& calls) const { return !blocked_ && expecting(calls); }
@@ -91,7 +97,7 @@ void Incoming::store_flag() {
 }
 
 bool Incoming::posted(const CallState& call, std::uint16_t flag) const {
-  if (flag >= flags_.size() || flags_[flag].count < call.sequence + 1) return false;
+  if (!has_flag(call, flag)) return false;
   const Flag& word = flags_[flag];
   if (word.count == call.sequence + 1 && word.descriptor != call.hash) {
     throw DescriptorDiffers(peer_, call.sequence);

@@ -52,6 +52,8 @@ class Incoming {
  private:
   enum class Turn : std::uint8_t { kMoved, kStuck };
   [[nodiscard]] bool expecting(const CallList& calls) const;
+  [[nodiscard]] bool awaiting(const CallState& call) const;
+  [[nodiscard]] bool has_flag(const CallState& call, std::uint16_t flag) const;
   [[nodiscard]] Turn turn(const CallList& calls, const CallHistory& history);
   [[nodiscard]] bool read_header();
   void store_flag();

@@ -72,6 +72,19 @@ TEST(Async, different_collectives_mix) {
   }
 }
 
+// A flag that came with an earlier call must not be looked for on a link that has closed since.
+TEST(Async, a_rank_may_leave_while_others_are_still_in_its_last_barrier) {
+  for (int round = 0; round < 200; ++round) {
+    spawn_ranks(4, [](Communicator& comm) {
+      std::vector<float> small{1.F};
+      Work barrier = comm.barrier_async();
+      Work sum = comm.allreduce_async(std::span(small), ReduceOp::kSum);
+      sum.wait();
+      barrier.wait();
+    });
+  }
+}
+
 TEST(Async, progress_thread_finishes_what_nobody_waits_for) {
   spawn_ranks(3, [](Communicator& comm) {
     std::vector<double> data(100000, 1.0);

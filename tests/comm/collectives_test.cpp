@@ -2,6 +2,7 @@
 // Every type, op, rank count and odd length, over memory links, against plain loops.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -98,24 +99,37 @@ TYPED_TEST_SUITE(Collectives, Types);
 
 TYPED_TEST(Collectives, allreduce_agrees_with_a_plain_loop_and_over_algorithms) {
   using T = TypeParam;
+  constexpr std::array kAlgorithms{Algorithm::kRing, Algorithm::kPairwise, Algorithm::kOneStage,
+                                   Algorithm::kRelay};
   for (int world = 1; world <= 8; ++world) {
-    for (const std::size_t count : counts_for(world)) {
-      const auto in = inputs<T>(world, count);
-      for (const ReduceOp op : this->ops()) {
-        std::vector<PerRank<T>> results;
-        for (const Algorithm algorithm :
-             {Algorithm::kRing, Algorithm::kPairwise, Algorithm::kOneStage, Algorithm::kRelay}) {
-          PerRank<T> out = in;
-          spawn_ranks(world, [&](Communicator& comm) {
-            auto& mine = out[static_cast<std::size_t>(comm.rank())];
-            comm.allreduce(std::span<T>(mine), op, {.algorithm = algorithm});
-          });
-          for (const auto& rank : out) ASSERT_EQ(bits_of(rank), bits_of(out[0]));
-          if (algorithm != Algorithm::kRelay) results.push_back(out);
-          for (std::size_t e = 0; e < count; ++e) check_element<T>(in, e, op, out[0][e]);
+    // [case][algorithm][rank]: all ranks run all cases in one go, since threads are dear to start
+    std::vector<std::array<PerRank<T>, kAlgorithms.size()>> out;
+    std::vector<PerRank<T>> in;
+    for (const std::size_t count : counts_for(world)) in.push_back(inputs<T>(world, count));
+    const auto all_ops = this->ops();
+    for (const auto& input : in) {
+      for (std::size_t op = 0; op < all_ops.size(); ++op)
+        out.push_back({input, input, input, input});
+    }
+    spawn_ranks(world, [&](Communicator& comm) {
+      const auto rank = static_cast<std::size_t>(comm.rank());
+      for (std::size_t c = 0; c < out.size(); ++c) {
+        for (std::size_t a = 0; a < kAlgorithms.size(); ++a) {
+          comm.allreduce(std::span<T>(out[c][a][rank]), all_ops[c % all_ops.size()],
+                         {.algorithm = kAlgorithms[a]});
         }
-        ASSERT_EQ(bits_of(results[0][0]), bits_of(results[1][0]));
-        ASSERT_EQ(bits_of(results[0][0]), bits_of(results[2][0]));
+      }
+    });
+    for (std::size_t c = 0; c < out.size(); ++c) {
+      const auto& input = in[c / all_ops.size()];
+      for (std::size_t a = 0; a < kAlgorithms.size(); ++a) {
+        for (const auto& rank : out[c][a]) ASSERT_EQ(bits_of(rank), bits_of(out[c][a][0]));
+        if (kAlgorithms[a] != Algorithm::kRelay) {
+          ASSERT_EQ(bits_of(out[c][a][0]), bits_of(out[c][0][0]));
+        }
+        for (std::size_t e = 0; e < input[0].size(); ++e) {
+          check_element<T>(input, e, all_ops[c % all_ops.size()], out[c][a][0][e]);
+        }
       }
     }
   }
