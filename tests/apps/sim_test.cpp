@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -96,9 +96,9 @@ TEST(Sim, shows_the_slices_of_each_rank_after_every_step) {
 }
 
 TEST(Sim, runs_1024_ranks_in_seconds) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(run_sim({.ranks = 1024}).exit_code, 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));
+  EXPECT_LT(std::clock() - begin, 30 * CLOCKS_PER_SEC);  // of this process; sanitizers included
 }
 
 TEST(Sim, refuses_rings_that_cannot_be) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "paceline/base/error.h"
 #include "paceline/plan/cost.h"
@@ -55,9 +55,9 @@ TEST(Count, finds_the_totals_of_every_allreduce) {
 }
 
 TEST(Count, takes_a_ring_of_1024_ranks_in_seconds) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(elements_of(Algorithm::kRing, 1024, 1'000'003), 2 * 1023 * 1'000'003ULL);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));
+  EXPECT_LT(std::clock() - begin, 30 * CLOCKS_PER_SEC);  // of this process; sanitizers included
 }
 
 TEST(Count, refuses_what_has_no_schedule) {

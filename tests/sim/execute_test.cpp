@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <numeric>
 
 #include "paceline/base/error.h"
@@ -73,12 +73,12 @@ TEST(Execute, calls_back_after_every_step_with_the_buffer_as_it_is) {
 }
 
 TEST(Execute, runs_a_ring_of_1024_ranks_in_seconds) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   const auto outcome = execute<double>(Algorithm::kRing, {.world = 1024, .count = 8},
                                        ReduceOp::kMean, tens<double>(1024, 8));
   EXPECT_EQ(outcome.links.size(), 1024U);
   EXPECT_EQ(outcome.results[1023][7], 5.0 * 1023 + 7);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));
+  EXPECT_LT(std::clock() - begin, 30 * CLOCKS_PER_SEC);  // of this process; sanitizers included
 }
 
 TEST(Execute, refuses_inputs_that_do_not_fit_and_means_of_integers) {
