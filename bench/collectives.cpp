@@ -5,45 +5,15 @@
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "paceline/comm/context.h"
-#include "paceline/link/tcp/tcp_fabric.h"
-#include "paceline/net/socket.h"
 #include "paceline/paceline.h"
 
 namespace paceline {
 namespace {
-
-std::vector<Communicator> memory_ranks(int world) { return make_local_ranks(world); }
-
-std::vector<Communicator> tcp_ranks(int world) {
-  const auto n = static_cast<std::size_t>(world);
-  std::vector<std::vector<net::Fd>> sockets(n);
-  for (auto& row : sockets) row.resize(n);
-  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
-  for (std::size_t a = 0; a < n; ++a) {
-    for (std::size_t b = a + 1; b < n; ++b) {
-      const Deadline soon = Deadline::after(std::chrono::seconds(10));
-      sockets[a][b] = net::connect_tcp("127.0.0.1", net::local_port(listener), soon);
-      sockets[b][a] = net::accept(listener, soon);
-    }
-  }
-  auto controls = store::make_memory_controls(world);
-  std::vector<Communicator> ranks;
-  for (std::size_t r = 0; r < n; ++r) {
-    ContextOptions options{.rank = static_cast<int>(r), .world = world, .generation = 1};
-    options.fabric = link::make_tcp_fabric(static_cast<int>(r), std::move(sockets[r]));
-    options.control = std::move(controls[r]);
-    ranks.emplace_back(std::make_shared<Context>(std::move(options)));
-  }
-  return ranks;
-}
 
 // The first element of each sum says whether to go on.
 void follow(Communicator comm, std::size_t count) {
@@ -54,10 +24,10 @@ void follow(Communicator comm, std::size_t count) {
   } while (data[0] == 0.F);
 }
 
-void allreduce(benchmark::State& state, std::vector<Communicator> (*make)(int)) {
+void allreduce(benchmark::State& state, LocalLink link) {
   const auto world = static_cast<int>(state.range(0));
   const auto bytes = static_cast<std::size_t>(state.range(1));
-  std::vector<Communicator> ranks = make(world);
+  std::vector<Communicator> ranks = make_local_ranks(world, {.link = link});
   std::vector<std::jthread> others;
   for (std::size_t r = 1; r < ranks.size(); ++r) {
     others.emplace_back([mine = std::move(ranks[r]), bytes]() mutable {
@@ -71,8 +41,8 @@ void allreduce(benchmark::State& state, std::vector<Communicator> (*make)(int)) 
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * state.iterations());
 }
 
-void over_memory(benchmark::State& state) { allreduce(state, memory_ranks); }
-void over_tcp(benchmark::State& state) { allreduce(state, tcp_ranks); }
+void over_memory(benchmark::State& state) { allreduce(state, LocalLink::kMemory); }
+void over_tcp(benchmark::State& state) { allreduce(state, LocalLink::kTcp); }
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMiB = 1024 * kKiB;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -28,15 +29,22 @@ struct InitOptions {
 ///         differ.
 [[nodiscard]] Communicator init(const InitOptions& options = {});
 
+/// What joins ranks that are threads.
+enum class LocalLink : std::uint8_t {
+  kMemory,  ///< lock-free byte rings
+  kTcp      ///< sockets on loopback: the path of processes, without the processes
+};
+
 struct LocalOptions {
+  LocalLink link = LocalLink::kMemory;
   std::optional<Algorithm> algorithm = {};
-  std::size_t link_capacity_bytes = 1 << 20;  ///< bytes in flight per link
+  std::size_t link_capacity_bytes = 1 << 20;  ///< bytes in flight per memory link
   std::size_t segment_bytes = 512 << 10;      ///< largest payload of a frame
 };
 
-/// `world` ranks inside this process, joined by memory links: one communicator for each thread.
+/// `world` ranks inside this process: one communicator for each thread.
 ///
-/// Errors  UsageError if world < 1.
+/// Errors  UsageError if world < 1 or an option is 0.
 [[nodiscard]] std::vector<Communicator> make_local_ranks(int world,
                                                          const LocalOptions& options = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process, joined by memory links.
+// Ranks as threads of one process.
 #include <fmt/format.h>
 
 #include <exception>
@@ -12,6 +12,8 @@
 #include "paceline/comm/context.h"
 #include "paceline/comm/init.h"
 #include "paceline/link/memory/memory_fabric.h"
+#include "paceline/link/tcp/tcp_fabric.h"
+#include "paceline/net/socket.h"
 #include "paceline/store/control.h"
 
 namespace paceline {
@@ -54,12 +56,43 @@ void run_rank(Communicator comm,
   }
 }
 
+using Fabrics = std::vector<std::unique_ptr<link::Fabric>>;
+
+// A connected pair of sockets on loopback for each pair of ranks.
+Fabrics make_loopback_fabrics(int world) {
+  const auto n = static_cast<std::size_t>(world);
+  std::vector<std::vector<net::Fd>> sockets(n);
+  for (auto& row : sockets) row.resize(n);
+  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
+  const std::uint16_t port = net::local_port(listener);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  for (std::size_t a = 0; a < n; ++a) {
+    for (std::size_t b = a + 1; b < n; ++b) {
+      sockets[a][b] = net::connect_tcp("127.0.0.1", port, deadline);
+      sockets[b][a] = net::accept(listener, deadline);
+    }
+  }
+  Fabrics fabrics;
+  for (int rank = 0; rank < world; ++rank) {
+    fabrics.push_back(
+        link::make_tcp_fabric(rank, std::move(sockets[static_cast<std::size_t>(rank)])));
+  }
+  return fabrics;
+}
+
+Fabrics make_fabrics(int world, const LocalOptions& options) {
+  return options.link == LocalLink::kTcp
+             ? make_loopback_fabrics(world)
+             : link::make_memory_fabrics(world, {.capacity_bytes = options.link_capacity_bytes});
+}
+
 }  // namespace
 
 std::vector<Communicator> make_local_ranks(int world, const LocalOptions& options) {
   if (world < 1)
     throw UsageError(fmt::format("make_local_ranks: {} ranks, need at least 1", world));
-  auto fabrics = link::make_memory_fabrics(world, {.capacity_bytes = options.link_capacity_bytes});
+  if (options.segment_bytes == 0) throw UsageError("make_local_ranks: segments of 0 bytes");
+  Fabrics fabrics = make_fabrics(world, options);
   auto controls = store::make_memory_controls(world);
   std::vector<Communicator> ranks;
   ranks.reserve(static_cast<std::size_t>(world));

@@ -108,6 +108,19 @@ TEST(Async, two_threads_may_wait_for_different_calls) {
   });
 }
 
+TEST(Async, many_large_calls_drain_over_tcp) {
+  spawn_ranks(3,
+              [](Communicator& comm) {
+                std::vector<std::vector<float>> data(6, std::vector<float>(400000, 1.F));
+                std::vector<Work> works;
+                for (auto& d : data)
+                  works.push_back(comm.allreduce_async(std::span(d), ReduceOp::kSum));
+                for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+                for (const auto& d : data) EXPECT_EQ(d.back(), 3.F);
+              },
+              {.link = LocalLink::kTcp});
+}
+
 TEST(Async, an_empty_call_still_keeps_step) {
   spawn_ranks(4, [](Communicator& comm) {
     std::vector<float> none;

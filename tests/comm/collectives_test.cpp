@@ -172,7 +172,7 @@ TYPED_TEST(Collectives, broadcast_copies_every_root_bit_for_bit) {
 
 TEST(Allreduce, repeats_to_the_bit_under_any_segment_and_link_size) {
   const int world = 5;
-  const std::size_t count = 10007;
+  const std::size_t count = 2003;
   const auto in = inputs<float>(world, count);
   std::string first;
   for (const std::size_t segment : {4UL, 56UL, 4096UL, 524288UL}) {
@@ -215,6 +215,23 @@ TEST(Allreduce, bits_do_not_depend_on_cuts_into_pieces) {
         .wait();
   });
   for (const auto& rank : cut) EXPECT_EQ(bits_of(rank), bits_of(whole[0]));
+}
+
+TEST(Allreduce, has_the_same_bits_over_tcp_as_over_memory) {
+  for (const int world : {2, 3, 5}) {
+    for (const std::size_t count : {1000UL, 300007UL}) {
+      const auto in = inputs<float>(world, count);
+      PerRank<float> over_memory = in, over_tcp = in;
+      const auto reduce_into = [](PerRank<float>& out) {
+        return [&out](Communicator& comm) {
+          comm.allreduce(std::span(out[static_cast<std::size_t>(comm.rank())]), ReduceOp::kMean);
+        };
+      };
+      spawn_ranks(world, reduce_into(over_memory));
+      spawn_ranks(world, reduce_into(over_tcp), {.link = LocalLink::kTcp});
+      for (const auto& rank : over_tcp) ASSERT_EQ(bits_of(rank), bits_of(over_memory[0]));
+    }
+  }
 }
 
 TEST(Allreduce, takes_spans_that_are_off_by_one_byte) {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of ranks_test.cpp: plays the scenario that it is told, and prints what it caught.
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/paceline.h"
+#include "tests/comm/samples.h"
+
+namespace paceline {
+namespace {
+
+std::uint64_t fnv(const std::vector<float>& data) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::byte b : std::as_bytes(std::span(data))) {
+    hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+void reduce_all(Communicator& comm, std::vector<std::uint64_t>& hashes) {
+  for (const std::size_t count : {1UL, 1000UL, 300007UL}) {
+    for (const ReduceOp op : {ReduceOp::kMean, ReduceOp::kMax}) {
+      std::vector<float> data = test::sample<float>(count, comm.rank(), count);
+      comm.allreduce(std::span(data), op);
+      hashes.push_back(fnv(data));
+    }
+  }
+}
+
+// The bits of some all-reduces, and whether ranks that are threads get the same.
+void bits(Communicator& comm) {
+  std::vector<std::uint64_t> mine;
+  reduce_all(comm, mine);
+  bool same = true;
+  spawn_ranks(comm.world_size(), [&](Communicator& local) {
+    std::vector<std::uint64_t> theirs;
+    reduce_all(local, theirs);
+    if (local.rank() == 0) same = theirs == mine;
+  });
+  std::uint64_t all = 0;
+  for (const std::uint64_t hash : mine) all = all * 31 + hash;
+  std::printf("parameters %016llx %s\n", static_cast<unsigned long long>(all),
+              same ? "same as threads" : "DIFFERENT FROM THREADS");
+}
+
+// Rank 1 dies by SIGKILL in its third step; nobody else ends it.
+void killed(Communicator& comm) {
+  for (int step = 0;; ++step) {
+    if (step == 3 && comm.rank() == 1) std::raise(SIGKILL);
+    std::vector<float> data(100000, 1.F);
+    comm.allreduce(std::span(data), ReduceOp::kSum, {.label = "step"});
+  }
+}
+
+void leaves_early(Communicator& comm) {
+  std::vector<float> data(1000, 1.F);
+  comm.allreduce(std::span(data), ReduceOp::kSum);
+  if (comm.rank() == 1) return;
+  comm.allreduce(std::span(data), ReduceOp::kSum);
+}
+
+void mismatch(Communicator& comm) {
+  std::vector<float> data(comm.rank() == 1 ? 101 : 100);
+  comm.allreduce(std::span(data), ReduceOp::kSum);
+  comm.barrier();
+  comm.barrier();
+}
+
+void throws(Communicator& comm) {
+  if (comm.rank() == 1) {
+    comm.abort("the loss is NaN");
+    throw UsageError("the loss is NaN");
+  }
+  comm.barrier();
+}
+
+int play(const std::string& scenario) {
+  const std::map<std::string, void (*)(Communicator&)> scenarios{{"bits", bits},
+                                                                 {"killed", killed},
+                                                                 {"leaves_early", leaves_early},
+                                                                 {"mismatch", mismatch},
+                                                                 {"throws", throws}};
+  if (scenario == "absent" && std::string(std::getenv("RANK")) == "1") {
+    sigset_t end;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    sigprocmask(SIG_BLOCK, &end, nullptr);
+    int got = 0;
+    return sigwait(&end, &got);
+  }
+  // The launcher ends the others when one fails; here they must end by themselves.
+  std::signal(SIGTERM, SIG_IGN);
+  Communicator comm = init();
+  scenarios.at(scenario == "absent" ? "bits" : scenario)(comm);
+  return 0;
+}
+
+}  // namespace
+}  // namespace paceline
+
+int main(int argc, char** argv) {
+  try {
+    return paceline::play(argc > 1 ? argv[1] : "bits");
+  } catch (const std::exception& error) {
+    std::printf("caught: %s\n", error.what());
+    return 3;
+  }
+}
