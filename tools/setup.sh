@@ -16,6 +16,7 @@ packages=(
   libgtest-dev libbenchmark-dev                            # tests, benches
   dataset-fashion-mnist                                    # what the demo trains on
   python3 python3-pip ca-certificates                      # fetch LibTorch
+  python3-venv                                             # bench/peers, in its own environment
   iproute2                                                 # the two-hosts test
 )
 if [ "${1:-}" = "--lint" ]; then packages+=(clang clang-tidy clang-format); fi

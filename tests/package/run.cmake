@@ -25,7 +25,11 @@ endfunction()
 function(consume folder component)
   configure("${here}/consumer" "${folder}" -DCOMPONENT=${component} ${ARGN})
   run(${CMAKE_COMMAND} --build "${work}/${folder}" --target app)
-  run("${work}/${folder}/app")
+  if(component STREQUAL "parallel")
+    run("${prefix}/bin/paceline" run -n 2 -- "${work}/${folder}/app")
+  else()
+    run("${work}/${folder}/app")
+  endif()
 endfunction()
 
 # refused(<words> <arguments>...): the consumer does not configure, and the message has the words.

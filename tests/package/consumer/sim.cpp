@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <paceline/sim/execute.h>
+// Counts what each link of a ring of four carries: 12 elements of 8.
+#include <paceline/sim/count.h>
 
 int main() {
-  const std::vector<std::vector<float>> inputs{{1, 2, 3}, {10, 20, 30}};
-  const auto outcome = paceline::sim::execute<float>(
-      paceline::Algorithm::kRing, {.world = 2, .count = 3}, paceline::ReduceOp::kSum, inputs);
-  return outcome.results[1] == std::vector<float>{11, 22, 33} && outcome.links.size() == 2 ? 0 : 1;
+  const paceline::plan::Shape shape{.what = paceline::Collective::kAllReduce, .world = 4, .count = 8};
+  const auto links = paceline::sim::count(paceline::Algorithm::kRing, shape, paceline::Dtype::kF32);
+  for (const auto& link : links)
+    if (link.elements != 12) return 1;
+  return links.size() == 4 ? 0 : 1;
 }
