@@ -19,8 +19,8 @@ enum class CommErrc { kTimeout, kPeerClosed, kConnectFailed, kMismatch, kRefused
 
 /// The outside world failed: a peer, the network, a deadline.
 ///
-/// The communicator is poisoned: the first cause is kept and every later call throws kAborted whose
-/// text quotes it. Recovery is to build a new communicator.
+/// The communicator is poisoned: the first call that meets the cause throws the cause's own code,
+/// every later one kAborted with a text that quotes it. Recovery is to build a new communicator.
 class CommError : public std::runtime_error {
  public:
   CommError(CommErrc code, int rank, int peer, const std::string& what);

@@ -117,6 +117,7 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
       return state;
     } catch (const UsageError& error) {
       refusal = error.what();
+      told_ = true;
     }
   }
   const std::string text = fmt::format("rank {} refused call #{} ({}): {}", rank_, sequence,
@@ -148,13 +149,15 @@ Context::CallPtr Context::build(const Call& call,
                                      std::move(memory), call.timeout);
 }
 
-void Context::throw_if_closed(const Descriptor& descriptor) const {
+// The first call that meets the cause fails with the cause's own code, later ones quote it.
+void Context::throw_if_closed(const Descriptor& descriptor) {
   if (stopped_) throw CommError(CommErrc::kAborted, rank_, -1, "the communicator was destroyed");
   if (!cause_ || cause_->from_sequence > issued_.next()) return;
-  throw CommError(
-      CommErrc::kAborted, rank_, cause_->peer,
-      fmt::format("rank {}: {} cannot start, this communicator is closed: {}; build a new one",
-                  rank_, text_of(descriptor), cause_->text));
+  const CommErrc code = std::exchange(told_, true) ? CommErrc::kAborted : cause_->code;
+  throw CommError(code, rank_, cause_->peer,
+                  fmt::format("rank {}: {} cannot start, this communicator is closed: {}; build a "
+                              "new one",
+                              rank_, text_of(descriptor), cause_->text));
 }
 
 void Context::wait(CallState& call) {

@@ -77,7 +77,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
                               const plan::Schedule& schedule,
                               const Buffer& in,
                               const Buffer& out) PACELINE_REQUIRES(mutex_);
-  void throw_if_closed(const Descriptor& descriptor) const PACELINE_REQUIRES(mutex_);
+  void throw_if_closed(const Descriptor& descriptor) PACELINE_REQUIRES(mutex_);
 
   // context_driver.cpp: the driver's side, without the lock
   void drive(const CallState* target);
@@ -131,6 +131,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::vector<CallPtr> intake_ PACELINE_GUARDED_BY(mutex_);
   std::vector<CallPtr> open_ PACELINE_GUARDED_BY(mutex_);  // issued and not finished
   std::optional<store::Cause> cause_ PACELINE_GUARDED_BY(mutex_);
+  bool told_ PACELINE_GUARDED_BY(mutex_) = false;  // the caller has met the cause
   std::map<int, std::string> departed_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::string, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 

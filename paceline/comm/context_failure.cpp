@@ -85,6 +85,10 @@ void Context::obey_cause() {
   take_intake();
   retire(executor_.take_done());
   std::vector<CallPtr> failed = executor_.take_from(cause.from_sequence);
+  if (!failed.empty()) {
+    const MutexLock lock(mutex_);
+    told_ = true;
+  }
   for (const CallPtr& call : failed) {
     call->error = std::make_exception_ptr(CommError(cause.code, rank_, cause.peer, cause.text));
   }
