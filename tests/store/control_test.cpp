@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <latch>
 #include <thread>
 
+#include "paceline/net/poll.h"
+#include "paceline/store/tcp_control.h"
 #include "tests/store/meeting.h"
 
 namespace paceline::store {
@@ -97,7 +98,6 @@ TEST_P(ControlSuite, a_timeout_names_the_rank_that_does_not_answer) {
   start(3);
   rank(0).report(
       {.code = CommErrc::kTimeout, .rank = 0, .peer = 1, .from_sequence = 2, .text = "stalled"});
-  std::latch answered(2);
   std::vector<std::jthread> answering;
   for (int r = 0; r < 2; ++r)
     answering.emplace_back([this, r] {
@@ -189,6 +189,38 @@ TEST_P(ControlSuite, a_world_of_one_gets_its_own_causes) {
 }
 
 TEST(MemoryControl, needs_a_rank) { EXPECT_THROW((void)make_memory_controls(0), UsageError); }
+
+TEST(TcpControl, says_every_second_that_it_is_alive) {
+  auto [near, far] = net::socket_pair();
+  const Key key{};
+  const auto begin = Clock::now();
+  auto control = make_tcp_control(Channel(std::move(near), key, Side::kInitiator), {}, "test");
+  Channel hub(std::move(far), key, Side::kAcceptor);
+  std::jthread owner([&control] { EXPECT_FALSE(control->next(Deadline::never())); });
+  for (int ticks = 0; ticks < 3;) {
+    ASSERT_TRUE(net::wait_readable(hub.socket, Deadline::after(seconds(20))));
+    ASSERT_TRUE(hub.in.pull(hub.socket));
+    while (const auto message = hub.in.next()) {
+      EXPECT_TRUE(std::holds_alternative<Tick>(*message));
+      ++ticks;
+    }
+  }
+  EXPECT_GE(Clock::now() - begin, seconds(2)) << "one tick a second, not more";
+  control->interrupt();
+}
+
+TEST(TcpControl, what_fails_its_check_is_the_end_of_the_channel) {
+  auto [near, far] = net::socket_pair();
+  const Key key{};
+  auto control = make_tcp_control(Channel(std::move(near), key, Side::kInitiator), {}, "test");
+  Channel impostor(std::move(far), Key{std::byte{1}}, Side::kAcceptor);
+  impostor.out.push(Event{.kind = Event::Kind::kCause});
+  EXPECT_TRUE(impostor.out.flush(impostor.socket));
+  const auto event = control->next(Deadline::after(seconds(20)));
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.code, CommErrc::kPeerClosed);
+  EXPECT_NE(event->cause.text.find("fails its check"), std::string::npos) << event->cause.text;
+}
 
 TEST(TcpControl, the_launchers_words_reach_the_others) {
   Job job = tcp_job(2);
