@@ -120,8 +120,13 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
       told_ = true;
     }
   }
-  const std::string text = fmt::format("rank {} refused call #{} ({}): {}", rank_, sequence,
-                                       text_of(descriptor), refusal);
+  refuse(descriptor, sequence, refusal);
+}
+
+// Only this rank can see what is wrong: the others must not wait for it.
+void Context::refuse(const Descriptor& descriptor, std::uint64_t sequence, const std::string& why) {
+  const std::string text =
+      fmt::format("rank {} refused call #{} ({}): {}", rank_, sequence, text_of(descriptor), why);
   report({.code = CommErrc::kRefused,
           .rank = rank_,
           .peer = rank_,

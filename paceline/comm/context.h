@@ -71,6 +71,9 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   // context.cpp: the caller's side
   [[nodiscard]] Descriptor describe(const Call& call, const Buffer& in) const;
   [[nodiscard]] CallPtr issue(const Call& call, const Buffer& in, const Buffer& out);
+  [[noreturn]] void refuse(const Descriptor& descriptor,
+                           std::uint64_t sequence,
+                           const std::string& why);
   [[nodiscard]] CallPtr build(const Call& call,
                               const Descriptor& descriptor,
                               std::uint64_t sequence,
@@ -97,6 +100,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void on_peer_lost(int peer, const std::string& how);
   void on_descriptor_differs(int peer, std::uint64_t sequence);
   void on_timeout(const CallState& call);
+  void adopt_cause();
+  [[nodiscard]] std::string why_gone(int peer, const std::string& how) const;
   void fail_all(CommErrc code, int peer, const std::string& text);
   /// Waits until a cause is known, or `peer` has departed. @return whether a cause is known.
   bool await_cause(std::chrono::milliseconds limit, int peer = -1);

@@ -2,6 +2,7 @@
 // How the engine fails: the first cause wins, reaches every rank, and closes the links after it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -124,47 +125,39 @@ bool Context::await_cause(std::chrono::milliseconds limit, int peer) {
   return cause_.has_value();
 }
 
-void Context::on_peer_lost(int peer, const std::string& how) {
-  if (await_cause(kCauseGrace, peer)) {
-    bool covers = false;
-    const std::uint64_t first = executor_.in_flight().front()->sequence;
-    {
-      const MutexLock lock(mutex_);
-      covers = cause_->from_sequence <= first;
-      if (!covers) cause_->from_sequence = first;  // the links it closed were still needed
-      cause_pending_.store(true, std::memory_order_release);
-    }
-    obey_cause();
-    return;
-  }
-  std::string reason = how;
+// A cause that is known already also ends the calls in flight before it: a link they need is gone.
+void Context::adopt_cause() {
+  const std::uint64_t first = executor_.in_flight().front()->sequence;
   {
     const MutexLock lock(mutex_);
-    const auto found = departed_.find(peer);
-    if (found != departed_.end()) reason = found->second;
+    cause_->from_sequence = std::min(cause_->from_sequence, first);
+    cause_pending_.store(true, std::memory_order_release);
   }
+  obey_cause();
+}
+
+std::string Context::why_gone(int peer, const std::string& how) const {
+  const MutexLock lock(mutex_);
+  const auto found = departed_.find(peer);
+  return found == departed_.end() ? how : found->second;
+}
+
+void Context::on_peer_lost(int peer, const std::string& how) {
+  if (await_cause(kCauseGrace, peer)) return adopt_cause();
   const CallState& call = *executor_.in_flight().front();
-  report({.code = CommErrc::kPeerClosed,
-          .rank = rank_,
-          .peer = peer,
-          .from_sequence = call.sequence,
-          .text = fmt::format("{} lost rank {}: {}", name_of_call(call), peer, reason)});
+  report(
+      {.code = CommErrc::kPeerClosed,
+       .rank = rank_,
+       .peer = peer,
+       .from_sequence = call.sequence,
+       .text = fmt::format("{} lost rank {}: {}", name_of_call(call), peer, why_gone(peer, how))});
   obey_cause();
 }
 
 void Context::on_descriptor_differs(int peer, std::uint64_t sequence) {
   const store::Standing mine = issued_.standing(sequence);
   control_->publish(mine);
-  if (await_cause(kHubGrace)) {
-    const std::uint64_t first = executor_.in_flight().front()->sequence;
-    {
-      const MutexLock lock(mutex_);
-      cause_->from_sequence = std::min(cause_->from_sequence, first);
-      cause_pending_.store(true, std::memory_order_release);
-    }
-    obey_cause();
-    return;
-  }
+  if (await_cause(kHubGrace)) return adopt_cause();
   const std::uint64_t first = executor_.in_flight().front()->sequence;
   report({.code = CommErrc::kMismatch,
           .rank = rank_,
