@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Trains one model on all ranks: same start, averaged gradients, same parameters.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "paceline/base/types.h"
+#include "paceline/comm/communicator.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace paceline {
+
+/// The same on every rank.
+struct DdpOptions {
+  std::size_t bucket_cap_bytes = std::size_t{25} << 20;  ///< a bucket is closed once it holds this
+  std::size_t first_bucket_cap_bytes = std::size_t{1} << 20;  ///< the first one leaves early
+  bool broadcast_buffers = true;  ///< rank 0's buffers go to all before each training forward
+};
+
+/// Gradients that travel together. Buckets leave in this order.
+struct BucketInfo {
+  std::string label;  ///< as in Communicator::traffic()
+  Dtype dtype = Dtype::kF32;
+  std::uint64_t count = 0;              ///< elements
+  std::vector<std::string> parameters;  ///< in the order in which they lie in memory
+  Algorithm algorithm = Algorithm::kRing;
+  std::uint64_t formula_bytes_sent = 0;  ///< by this rank in one step, in closed form
+};
+
+/// What has happened since construction, on this rank.
+struct DdpStatistics {
+  std::uint64_t steps = 0;
+  std::uint64_t buckets_started = 0;
+  std::uint64_t buckets_started_in_backward = 0;  ///< before backward had ended: overlap
+  std::uint64_t gradients_copied = 0;             ///< into bucket memory
+  std::uint64_t gradients_in_place = 0;           ///< lay in bucket memory already
+  std::uint64_t bytes_sent = 0;                   ///< payload of buckets, counted at the links
+  std::uint64_t formula_bytes_sent = 0;  ///< the same in closed form, as buckets were laid out
+};
+
+/// Calls `visit` on each tensor in `value`: a tensor, or a tuple, pair, optional or range of such,
+/// at any depth. Anything else holds none.
+template <typename T, typename F>
+void for_each_tensor(const T& value, F&& visit) {
+  if constexpr (std::derived_from<T, at::TensorBase>) {
+    visit(value);
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    std::apply([&](const auto&... part) { (for_each_tensor(part, visit), ...); }, value);
+  } else if constexpr (requires {
+                         value.has_value();
+                         *value;
+                       }) {
+    if (value.has_value()) for_each_tensor(*value, visit);
+  } else if constexpr (requires {
+                         value.begin();
+                         value.end();
+                       } &&
+                       !std::convertible_to<T, std::string>) {
+    for (const auto& part : value) for_each_tensor(part, visit);
+  }
+}
+
+class Reducer;
+class ModuleState;
+
+/// All of DistributedDataParallel that does not depend on the module's type.
+class DdpBase {
+ public:
+  /// The module's parameters, each once even if several submodules share it.
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
+
+  /// Makes one step of the next `count` backward calls: gradients add up, buckets leave during the
+  /// last, and missing gradients are judged after it. Later steps consist of one backward again.
+  ///
+  /// Errors  UsageError if count < 1, or in the middle of such a step.
+  void expect_backwards(int count);
+
+  /// The buckets as they are laid out now: rebuilt once, at the end of the first step.
+  [[nodiscard]] std::vector<BucketInfo> buckets() const;
+
+  [[nodiscard]] DdpStatistics statistics() const;
+
+ protected:
+  DdpBase(std::shared_ptr<::torch::nn::Module> module,
+          Communicator& comm,
+          const DdpOptions& options);
+  DdpBase(DdpBase&&) noexcept;
+  DdpBase& operator=(DdpBase&&) noexcept;
+  ~DdpBase();
+
+  void before_forward();
+  void watch(const at::Tensor& output);
+
+ private:
+  std::unique_ptr<ModuleState> state_;
+  std::shared_ptr<Reducer> reducer_;
+};
+
+/// Wraps a module so that backward() leaves the mean of all ranks' gradients in `.grad`.
+///
+/// Construction compares the models of all ranks (names, shapes, strides, types, requires_grad of
+/// parameters and buffers), then copies rank 0's values to all. Each forward in training mode with
+/// gradients on first copies rank 0's buffers to all. The module itself is not changed or renamed:
+/// save it as before.
+///
+/// Order     Construction, training forwards and backwards are collective: every rank does the
+/// same,
+///           in the same order.
+/// Numerics  Mean over ranks (not over samples), divided once after the sum. The same bits on all
+///           ranks, if their parameters had them; bits depend on world size and bucket layout. One
+///           rank gives the bits of plain training.
+/// Cost      `.grad` is a view of bucket memory: one copy of each gradient per step, none if
+///           zero_grad keeps it. A kept reference to a `.grad` changes in the next step.
+/// Errors    UsageError  at construction, the same on every rank: models or options that differ, a
+///                       module without trainable parameters, a bucket size of 0, types or devices
+///                       that cannot be reduced. In forward: parameters added, removed or changed.
+///           CommError   out of backward(): a rank failed, or a parameter got no gradient
+///           (kAborted,
+///                       names it on every rank). Gradients are then unspecified.
+/// Threads   One caller at a time. `comm` must outlive this object and stay where it is.
+template <typename Impl>
+class DistributedDataParallel : public DdpBase {
+ public:
+  DistributedDataParallel(std::shared_ptr<Impl> module, Communicator& comm, DdpOptions options = {})
+      : DdpBase(module, comm, options), module_(std::move(module)) {}
+
+  /// From a module holder, such as TORCH_MODULE makes.
+  template <typename Holder>
+  requires requires(const Holder& holder) {
+    { holder.ptr() } -> std::convertible_to<std::shared_ptr<Impl>>;
+  }
+  DistributedDataParallel(const Holder& holder, Communicator& comm, DdpOptions options = {})
+      : DistributedDataParallel(std::shared_ptr<Impl>(holder.ptr()), comm, options) {}
+
+  /// The module's forward, with whatever arguments and result it has.
+  template <typename... Args>
+  decltype(auto) operator()(Args&&... args) {
+    before_forward();
+    if constexpr (std::is_void_v<decltype(module_->forward(std::forward<Args>(args)...))>) {
+      module_->forward(std::forward<Args>(args)...);
+    } else {
+      decltype(auto) output = module_->forward(std::forward<Args>(args)...);
+      for_each_tensor(output, [this](const at::Tensor& tensor) { watch(tensor); });
+      return output;
+    }
+  }
+
+  [[nodiscard]] const std::shared_ptr<Impl>& module() const noexcept { return module_; }
+  Impl* operator->() noexcept { return module_.get(); }
+
+ private:
+  std::shared_ptr<Impl> module_;
+};
+
+template <typename Impl>
+DistributedDataParallel(std::shared_ptr<Impl>, Communicator&, DdpOptions = {})
+    -> DistributedDataParallel<Impl>;
+template <typename Holder>
+requires requires { typename Holder::ContainedType; }
+DistributedDataParallel(const Holder&, Communicator&, DdpOptions = {})
+    ->DistributedDataParallel<typename Holder::ContainedType>;
+
+}  // namespace paceline

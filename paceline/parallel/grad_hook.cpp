@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/parallel/grad_hook.h"
+
+#include <utility>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline {
+namespace {
+
+class GradientHook final : public ::torch::autograd::FunctionPostHook {
+ public:
+  explicit GradientHook(std::function<void()> on_ready) : on_ready_(std::move(on_ready)) {}
+  ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
+                                              const ::torch::autograd::variable_list&) override {
+    on_ready_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> on_ready_;
+};
+
+}  // namespace
+
+std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter,
+                                        std::function<void()> on_ready) {
+  if (!parameter.requires_grad() || !parameter.is_leaf()) {
+    throw UsageError("on_gradient_ready: the tensor is no trainable leaf");
+  }
+  // A shared_ptr before LibTorch 2.15, an intrusive_ptr since.
+  auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  accumulator->add_post_hook(std::make_unique<GradientHook>(std::move(on_ready)));
+  return std::make_shared<decltype(accumulator)>(std::move(accumulator));
+}
+
+void when_backward_ends(std::function<void()> then) {
+  ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(then));
+}
+
+int current_backward() { return ::torch::autograd::get_current_graph_task_id(); }
+
+bool inside_backward_function() { return static_cast<bool>(::torch::autograd::get_current_node()); }
+
+}  // namespace paceline

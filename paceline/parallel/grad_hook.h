@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// The few autograd internals that data parallelism stands on; all that is not public API is here.
+
+#include <functional>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+
+namespace paceline {
+
+/// Calls `on_ready` in the backward thread each time `parameter.grad()` has received its gradient.
+///
+/// Threads  The callback runs on autograd's thread, in backward order, once per backward that
+///          reaches the parameter.
+/// Errors   UsageError if `parameter` is no leaf or does not require grad. What `on_ready` throws
+///          leaves backward() as it is.
+/// @return  The hook's owner: autograd holds its accumulators only weakly, so the hook lives as
+/// long
+///          as this does, or as a graph that uses the parameter.
+[[nodiscard]] std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter,
+                                                      std::function<void()> on_ready);
+
+/// Runs `then` when the backward that is running now has finished. Call only while one runs.
+void when_backward_ends(std::function<void()> then);
+
+/// A number for the backward that runs on this thread; -1 if none does.
+[[nodiscard]] int current_backward();
+
+/// Whether a backward function is being evaluated on this thread. In a callback of
+/// when_backward_ends() that means: this backward was started from within another one.
+[[nodiscard]] bool inside_backward_function();
+
+}  // namespace paceline

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// A module as DistributedDataParallel sees it: what it is made of, and whether that has changed.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paceline/comm/communicator.h"
+#include "paceline/parallel/distributed_data_parallel.h"
+#include "paceline/parallel/fingerprint.h"
+#include "paceline/parallel/tensor_io.h"
+
+namespace paceline {
+
+/// Remembers the parameters that a module had when it was wrapped.
+///
+/// Threads  One caller at a time.
+class ModuleState {
+ public:
+  ModuleState(std::shared_ptr<::torch::nn::Module> module,
+              Communicator& comm,
+              const DdpOptions& options);
+
+  /// Compares with all ranks and copies rank 0's parameters and buffers to them. Throws the same
+  /// UsageError on every rank if that cannot be done.
+  void agree();
+
+  /// Throws UsageError if a parameter was added, removed or changed.
+  void require_unchanged() const;
+
+  /// Copies rank 0's buffers to all ranks, in training mode and if the options say so.
+  void synchronize_buffers() const;
+
+  /// Each parameter once, in the order of registration.
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
+  [[nodiscard]] std::vector<NamedTensor> trainable() const;
+
+ private:
+  struct Remembered {
+    std::string name;
+    at::Tensor tensor;
+    bool requires_grad;
+    at::ScalarType type;
+    std::vector<std::int64_t> sizes;
+  };
+  [[nodiscard]] std::string problem() const;
+  [[nodiscard]] Fingerprint fingerprint() const;
+  [[nodiscard]] static std::string change_of(const Remembered& was, const at::Tensor& is);
+  [[nodiscard]] std::string first_change() const;
+
+  std::shared_ptr<::torch::nn::Module> module_;
+  Communicator& comm_;
+  DdpOptions options_;
+  std::vector<Remembered> remembered_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/parallel/reducer.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/parallel/grad_hook.h"
+
+namespace paceline {
+namespace {
+
+std::string label_of(std::size_t bucket) { return "bucket " + std::to_string(bucket); }
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<Reducer> Reducer::make(std::vector<NamedTensor> parameters,
+                                       Communicator& comm,
+                                       BucketCaps caps) {
+  auto reducer = std::make_shared<Reducer>(std::move(parameters), comm, caps);
+  reducer->attach();
+  return reducer;
+}
+
+Reducer::Reducer(std::vector<NamedTensor> parameters, Communicator& comm, BucketCaps caps)
+    : comm_(comm), caps_(caps), parameters_(std::move(parameters)), entries_(parameters_.size()) {
+  for (const auto& [name, tensor] : parameters_) {
+    shapes_.push_back({dtype_of(tensor.scalar_type()).value(), tensor.nbytes()});
+  }
+  std::vector<std::size_t> order(parameters_.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  lay_out(assign_buckets(shapes_, order, caps_));
+}
+
+Reducer::~Reducer() {
+  const bool in_flight = std::any_of(buckets_.begin(), buckets_.end(),
+                                     [](const Bucket& bucket) { return bucket.started(); });
+  if (!in_flight) return;
+  try {
+    comm_.abort("rank " + std::to_string(comm_.rank()) +
+                ": DistributedDataParallel was destroyed in the middle of a step");
+  } catch (const std::exception&) {  // poisoned already: the calls end all the same
+  }
+  give_up();
+}
+
+void Reducer::attach() {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    entries_[i].hook = on_gradient_ready(parameters_[i].tensor, [weak = weak_from_this(), i] {
+      if (const auto self = weak.lock()) self->on_gradient(i);
+    });
+  }
+}
+
+void Reducer::lay_out(const BucketLayout& layout) {
+  std::vector<Bucket> buckets;
+  buckets.reserve(layout.size());
+  for (const auto& members : layout) {
+    buckets.emplace_back(label_of(buckets.size()), shapes_[members.front()].dtype, members,
+                         parameters_);
+  }
+  for (std::size_t b = 0; b < layout.size(); ++b) {
+    for (std::size_t slot = 0; slot < layout[b].size(); ++slot) {
+      Entry& entry = entries_[layout[b][slot]];
+      entry.bucket = b;
+      entry.slot = slot;
+      // Only a gradient that we put into a bucket of the old layout moves.
+      at::Tensor& gradient = parameters_[layout[b][slot]].tensor.mutable_grad();
+      if (!buckets_.empty() && gradient.defined()) buckets[b].take(slot, gradient);
+    }
+  }
+  buckets_ = std::move(buckets);
+  layout_ = layout;
+  most_buckets_ = std::max(most_buckets_, layout_.size());
+  reset_step();
+}
+
+void Reducer::watch(const at::Tensor& output) {
+  if (!output.defined() || !output.requires_grad() || output.is_leaf()) return;
+  output.register_hook([weak = weak_from_this()](const at::Tensor&) {
+    if (const auto self = weak.lock()) self->enter_backward();
+  });
+}
+
+void Reducer::expect_backwards(int count) {
+  if (count < 1) {
+    throw UsageError("expect_backwards: " + std::to_string(count) + " is not at least 1");
+  }
+  if (backwards_done_ > 0 || arrived_ > 0) {
+    throw UsageError("expect_backwards: a step of " + std::to_string(expected_backwards_) +
+                     " backward calls is under way, " + std::to_string(backwards_done_) +
+                     " of them are done");
+  }
+  expected_backwards_ = count;
+}
+
+void Reducer::require_settled() {
+  if (current_backward() != -1) return;  // a forward inside of backward: checkpointing
+  running_.clear();
+  if (arrived_ == 0) return;
+  if (comm_.world_size() == 1) return reset_step();
+  guarded(
+      [&] { fail("the last backward ended by an exception, before its gradients were averaged"); });
+}
+
+void Reducer::enter_backward() {
+  const int backward = current_backward();
+  if (std::find(running_.begin(), running_.end(), backward) != running_.end()) return;
+  running_.push_back(backward);
+  when_backward_ends([weak = weak_from_this(), backward] {
+    if (const auto self = weak.lock()) self->leave_backward(backward);
+  });
+}
+
+void Reducer::leave_backward(int backward) {
+  std::erase(running_, backward);
+  if (arrived_ == 0) return;  // autograd::grad, or nothing of ours
+  // A backward within another one ends the step only if nothing is left that could come.
+  const bool complete = running_.empty() && arrived_ == entries_.size();
+  if (inside_backward_function() && !complete) return;
+  guarded([&] { end_backward(); });
+}
+
+void Reducer::on_gradient(std::size_t index) {
+  guarded([&] {
+    enter_backward();
+    Entry& entry = entries_[index];
+    if (std::exchange(entry.last_backward, backward_) != backward_) ++arrived_;
+    entry.has_gradient = true;
+    if (backwards_done_ + 1 == expected_backwards_) make_ready(index);
+  });
+}
+
+void Reducer::make_ready(std::size_t index) {
+  Entry& entry = entries_[index];
+  if (buckets_[entry.bucket].started()) {
+    fail("parameter " + parameters_[index].name +
+         " received a second gradient in one backward, after the first had left; used by several "
+         "checkpointed parts, it is not supported");
+  }
+  put_into_bucket(index);
+  if (std::exchange(entry.ready, true)) return;
+  if (!rebuilt_) arrival_.push_back(index);
+  --missing_in_[entry.bucket];
+  start_complete_buckets();
+}
+
+void Reducer::put_into_bucket(std::size_t index) {
+  const auto& [name, tensor] = parameters_[index];
+  at::Tensor& gradient = tensor.mutable_grad();
+  if (!gradient.defined()) fail("the gradient of " + name + " was removed during backward");
+  if (gradient.layout() != at::kStrided) fail("the gradient of " + name + " is sparse");
+  if (gradient.scalar_type() != tensor.scalar_type() || gradient.sizes() != tensor.sizes()) {
+    fail("the gradient of " + name + " is of type " + name_of(gradient.scalar_type()) +
+         " or of a shape other than its parameter's");
+  }
+  Entry& entry = entries_[index];
+  const bool copied = buckets_[entry.bucket].take(entry.slot, gradient);
+  ++(copied ? statistics_.gradients_copied : statistics_.gradients_in_place);
+}
+
+void Reducer::start_complete_buckets() {
+  while (next_start_ < buckets_.size() && missing_in_[next_start_] == 0) {
+    Bucket& bucket = buckets_[next_start_++];
+    bucket.start(comm_);
+    ++statistics_.buckets_started;
+    if (!ending_) ++statistics_.buckets_started_in_backward;
+    statistics_.formula_bytes_sent +=
+        comm_.formula_bytes_sent(Collective::kAllReduce, bucket.dtype(), bucket.count());
+  }
+}
+
+void Reducer::end_backward() {
+  ++backward_;
+  arrived_ = 0;
+  running_.clear();
+  if (++backwards_done_ < expected_backwards_) return;
+  ending_ = true;
+  require_all_gradients();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].ready) make_ready(i);  // it came in an earlier backward of this step
+  }
+  finish_step();
+}
+
+void Reducer::require_all_gradients() {
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].has_gradient) missing.push_back(parameters_[i].name);
+  }
+  if (missing.empty()) return;
+  fail("backward ended without a gradient for " + list_of(missing) +
+       "; every parameter that requires grad must take part in each step");
+}
+
+void Reducer::finish_step() {
+  for (auto& bucket : buckets_) bucket.wait();
+  ++statistics_.steps;
+  const std::vector<std::int64_t> arrival(arrival_.begin(), arrival_.end());
+  reset_step();
+  if (!std::exchange(rebuilt_, true)) rebuild(arrival);
+}
+
+void Reducer::rebuild(std::vector<std::int64_t> order) {
+  comm_.broadcast(std::span(order), 0, {.label = "ddp layout"});
+  const std::vector<std::size_t> agreed(order.begin(), order.end());
+  const BucketLayout layout = assign_buckets(shapes_, agreed, caps_);
+  if (layout != layout_) lay_out(layout);
+}
+
+void Reducer::reset_step() {
+  for (auto& entry : entries_) entry.has_gradient = entry.ready = false;
+  missing_in_.clear();
+  for (const auto& members : layout_) missing_in_.push_back(members.size());
+  next_start_ = 0;
+  arrival_.clear();
+  ++backward_;
+  arrived_ = 0;
+  backwards_done_ = 0;
+  expected_backwards_ = 1;
+  ending_ = false;
+  running_.clear();
+}
+
+void Reducer::give_up() noexcept {
+  for (auto& bucket : buckets_) {
+    try {
+      if (bucket.started()) bucket.wait();
+    } catch (const std::exception&) {  // the first cause is on its way already
+    }
+  }
+  reset_step();
+}
+
+void Reducer::fail(const std::string& what) {
+  const std::string text = "rank " + std::to_string(comm_.rank()) + ": " + what;
+  comm_.abort(text);
+  throw CommError(CommErrc::kAborted, comm_.rank(), -1, text);
+}
+
+template <typename F>
+void Reducer::guarded(F&& step) {
+  try {
+    step();
+  } catch (const CommError&) {
+    give_up();
+    throw;
+  } catch (const std::exception& error) {
+    comm_.abort("rank " + std::to_string(comm_.rank()) + ": " + error.what());
+    give_up();
+    throw;
+  }
+}
+
+std::vector<BucketInfo> Reducer::buckets() const {
+  std::vector<BucketInfo> result;
+  for (const auto& bucket : buckets_) {
+    BucketInfo info{
+        .label = bucket.label(),
+        .dtype = bucket.dtype(),
+        .count = bucket.count(),
+        .parameters = {},
+        .algorithm = comm_.algorithm_for(Collective::kAllReduce, bucket.dtype(), bucket.count()),
+        .formula_bytes_sent =
+            comm_.formula_bytes_sent(Collective::kAllReduce, bucket.dtype(), bucket.count())};
+    for (const std::size_t member : bucket.members()) {
+      info.parameters.push_back(parameters_[member].name);
+    }
+    result.push_back(std::move(info));
+  }
+  return result;
+}
+
+DdpStatistics Reducer::statistics() const {
+  DdpStatistics statistics = statistics_;
+  const auto traffic = comm_.traffic();
+  for (std::size_t b = 0; b < most_buckets_; ++b) {
+    const auto found = traffic.find(label_of(b));
+    if (found != traffic.end()) statistics.bytes_sent += found->second.payload_bytes_sent;
+  }
+  return statistics;
+}
+
+}  // namespace paceline

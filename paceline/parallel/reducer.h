@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Averages gradients over all ranks while backward runs.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paceline/comm/communicator.h"
+#include "paceline/parallel/bucket.h"
+#include "paceline/parallel/bucket_assignment.h"
+#include "paceline/parallel/distributed_data_parallel.h"
+
+namespace paceline {
+
+/// Hooks the parameters' gradients, puts each into its bucket, starts buckets strictly in order as
+/// they are complete, and waits for them at the end of the outermost backward.
+///
+/// Threads  Runs on the threads that run backward, one at a time. Must not outlive `comm`.
+class Reducer : public std::enable_shared_from_this<Reducer> {
+ public:
+  [[nodiscard]] static std::shared_ptr<Reducer> make(std::vector<NamedTensor> parameters,
+                                                     Communicator& comm,
+                                                     BucketCaps caps);
+  Reducer(std::vector<NamedTensor> parameters, Communicator& comm, BucketCaps caps);
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  ~Reducer();
+
+  /// Lets the backward that starts at `output` be recognised as the outermost one.
+  void watch(const at::Tensor& output);
+
+  void expect_backwards(int count);
+
+  /// Throws if the last backward left a step half done.
+  void require_settled();
+
+  [[nodiscard]] std::vector<BucketInfo> buckets() const;
+  [[nodiscard]] DdpStatistics statistics() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<void> hook;
+    std::size_t bucket = 0;
+    std::size_t slot = 0;
+    std::uint64_t last_backward = 0;  // number of the backward in which a gradient came last
+    bool has_gradient = false;        // in this step
+    bool ready = false;               // its bucket holds the gradient of this step
+  };
+
+  void lay_out(const BucketLayout& layout);
+  void attach();
+  void enter_backward();
+  void leave_backward(int backward);
+  void on_gradient(std::size_t index);
+  void make_ready(std::size_t index);
+  void put_into_bucket(std::size_t index);
+  void start_complete_buckets();
+  void end_backward();
+  void require_all_gradients();
+  void finish_step();
+  void rebuild(std::vector<std::int64_t> order);
+  void reset_step();
+  void give_up() noexcept;
+  [[noreturn]] void fail(const std::string& what);
+  template <typename F>
+  void guarded(F&& step);
+
+  Communicator& comm_;
+  const BucketCaps caps_;
+  const std::vector<NamedTensor> parameters_;
+  std::vector<GradientShape> shapes_;
+  std::vector<Entry> entries_;
+  BucketLayout layout_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> missing_in_;  // per bucket: gradients that it still waits for
+  std::size_t next_start_ = 0;
+  std::vector<std::size_t> arrival_;  // order in which gradients came in the first step
+  bool rebuilt_ = false;
+
+  std::vector<int> running_;      // backwards that will tell us their end
+  std::uint64_t backward_ = 1;    // number of this backward
+  std::size_t arrived_ = 0;       // parameters with a gradient in this backward
+  int backwards_done_ = 0;        // in this step
+  int expected_backwards_ = 1;    // in this step
+  std::size_t most_buckets_ = 0;  // of all layouts so far
+  bool ending_ = false;
+  DdpStatistics statistics_;
+};
+
+}  // namespace paceline
