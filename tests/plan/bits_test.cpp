@@ -156,26 +156,34 @@ void expect_result(const Dish& dish,
   SCOPED_TRACE(::testing::Message()
                << name_of(dish.algorithm) << ' ' << name_of(dish.what) << ' ' << name_of(op) << ' '
                << shape.count << ' ' << name_of(sim::kDtypeOf<T>) << " over " << shape.world);
-  const auto outcome =
-      sim::execute<T>(dish.algorithm, shape, op, sim::inputs_of(dish.algorithm, shape, inputs));
+  const auto outcome = sim::execute<T>(dish.algorithm, shape, op, inputs);
   for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) {
-    const Range out = make_schedule(dish.algorithm, shape).out;
+    const Range out = dish.what == Collective::kReduceScatter
+                          ? chunk(shape.count, shape.world, shape.rank)
+                          : Range{0, shape.count};
     expect_bits(outcome.results[static_cast<std::size_t>(shape.rank)], whole, out);
   }
   if (op == ReduceOp::kSum) expect_formula(dish.algorithm, shape, sim::kDtypeOf<T>, outcome.links);
 }
 
-/// Chunk c of rank c's input, side by side.
+/// Chunk r of rank r's input.
 template <typename T>
-std::vector<T> joined(const std::vector<std::vector<T>>& inputs) {
-  std::vector<T> whole(inputs[0].size());
+std::vector<std::vector<T>> own_chunks(const std::vector<std::vector<T>>& inputs) {
+  std::vector<std::vector<T>> chunks;
   const int world = static_cast<int>(inputs.size());
-  for (int c = 0; c < world; ++c) {
-    const Range range = chunk(whole.size(), world, c);
-    for (std::uint64_t e = range.begin; e < range.end; ++e) {
-      whole[e] = inputs[static_cast<std::size_t>(c)][e];
-    }
+  for (int r = 0; r < world; ++r) {
+    const auto& input = inputs[static_cast<std::size_t>(r)];
+    const Range range = chunk(input.size(), world, r);
+    chunks.emplace_back(input.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                        input.begin() + static_cast<std::ptrdiff_t>(range.end));
   }
+  return chunks;
+}
+
+template <typename T>
+std::vector<T> joined(const std::vector<std::vector<T>>& chunks) {
+  std::vector<T> whole;
+  for (const auto& part : chunks) whole.insert(whole.end(), part.begin(), part.end());
   return whole;
 }
 
@@ -185,7 +193,8 @@ void expect_copies(int world, std::uint64_t count) {
   for (const Dish& dish : menu()) {
     const Shape shape{.what = dish.what, .world = world, .root = world / 2, .count = count};
     if (dish.what == Collective::kAllGather) {
-      expect_result(dish, shape, ReduceOp::kSum, inputs, joined(inputs));
+      const auto chunks = own_chunks(inputs);
+      expect_result(dish, shape, ReduceOp::kSum, chunks, joined(chunks));
     } else if (dish.what == Collective::kBroadcast) {
       expect_result(dish, shape, ReduceOp::kSum, inputs,
                     inputs[static_cast<std::size_t>(shape.root)]);

@@ -83,19 +83,4 @@ inline std::span<const std::byte> slice(const Bytes& full, Range range, Dtype dt
   return std::span(full).subspan(range.begin * bytes, range.size() * bytes);
 }
 
-/// The same for all ranks: typed inputs of execute().
-template <Element T>
-std::vector<std::vector<T>> inputs_of(Algorithm algorithm,
-                                      plan::Shape shape,
-                                      const std::vector<std::vector<T>>& full) {
-  std::vector<std::vector<T>> inputs;
-  for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) {
-    const auto& all = full[static_cast<std::size_t>(shape.rank)];
-    const Range in = plan::make_schedule(algorithm, shape).in;
-    inputs.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(in.begin),
-                        all.begin() + static_cast<std::ptrdiff_t>(in.end));
-  }
-  return inputs;
-}
-
 }  // namespace paceline::sim
