@@ -41,6 +41,16 @@ struct CnnImpl : ::torch::nn::Module {
 };
 TORCH_MODULE(Cnn);
 
+/// Each forward uses one of its heads.
+struct TwoHeadsImpl : ::torch::nn::Module {
+  ::torch::nn::Linear body = register_module("body", ::torch::nn::Linear(4, 4));
+  ::torch::nn::Linear left = register_module("left", ::torch::nn::Linear(4, 1));
+  ::torch::nn::Linear right = register_module("right", ::torch::nn::Linear(4, 1));
+  ::torch::Tensor forward(::torch::Tensor x, bool use_left) {
+    return use_left ? left(body(x)) : right(body(x));
+  }
+};
+
 /// How far two correctly computed means of gradients may be apart, elementwise.
 ///
 /// With unit roundoff u, adding the N local gradients g_r and dividing costs each side at most N
