@@ -66,7 +66,7 @@ TEST(ByteRing, keeps_order_across_its_end_at_every_capacity) {
 
 TEST(ByteRing, carries_bytes_between_two_threads) {
   const auto sent = numbers(20'000);
-  ByteRing ring(97);
+  ByteRing ring(997);
   std::jthread writer([&] {
     for (std::size_t written = 0; written < sent.size();) {
       const std::size_t count = ring.write(std::span(sent).subspan(written));
