@@ -213,7 +213,7 @@ std::size_t Incoming::take(std::span<std::byte> into) {
       taken_ += got;
       return got;
     }
-    ahead_begin_ = 0;
+    ahead_begin_ = ahead_end_ = 0;  // try_recv may throw: what was read must not be read again
     ahead_end_ = link_.try_recv(ahead_);
   }
   const std::size_t bytes = std::min(into.size(), ahead_end_ - ahead_begin_);

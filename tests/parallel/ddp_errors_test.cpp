@@ -200,10 +200,10 @@ TEST(Ddp, notices_parameters_that_changed_after_wrapping) {
       {"fc.weight was replaced",
        [](Net& net) { net.replace_module("fc", ::torch::nn::Linear(3, 4)); }}};
   for (const auto& [part, change] : cases) {
-    const auto texts = errors_of<UsageError>(1, [&](Communicator& comm) {
+    const auto texts = errors_of<UsageError>(1, [&spoil = change](Communicator& comm) {
       auto net = std::make_shared<Net>();
       DistributedDataParallel ddp(net, comm);
-      change(*net);
+      spoil(*net);
       (void)ddp(batch({2, 3}, 0));
     });
     expect_all_contain(texts, part);
