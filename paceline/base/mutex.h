@@ -13,6 +13,7 @@
 #endif
 #define PACELINE_GUARDED_BY(x) PACELINE_THREAD_ATTRIBUTE(guarded_by(x))
 #define PACELINE_REQUIRES(...) PACELINE_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
+#define PACELINE_NO_THREAD_SAFETY_ANALYSIS PACELINE_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 #define PACELINE_EXCLUDES(...) PACELINE_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
 namespace paceline {

@@ -16,6 +16,8 @@ namespace paceline {
 namespace {
 
 constexpr Clock::duration kSpin = std::chrono::microseconds(50);
+// Longer timeouts mean "never", and must not overflow when added to a point in time.
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 void check_alike(const Call& call, Dtype dtype, Algorithm algorithm, int world) {
   if (reduces(call.what) && call.op == ReduceOp::kMean && !is_floating(dtype)) {
@@ -53,8 +55,15 @@ Context::Context(ContextOptions options)
   PACELINE_ASSERT(world_ == 1 || (fabric_ && control_), "a world without links");
   if (world_ == 1) return;
   if (fabric_->worth_spinning() && world_ <= net::usable_cores()) spin_ = kSpin;
-  progress_thread_ = std::jthread([this] { progress(); });
-  listener_ = std::jthread([this] { listen(); });
+  try {
+    progress_thread_ = std::jthread([this] { progress(); });
+    listener_ = std::jthread([this] { listen(); });
+  } catch (...) {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    work_.notify_all();
+    throw;
+  }
 }
 
 Context::~Context() { shut_down(); }
@@ -104,10 +113,13 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
                                                  .root = descriptor.root,
                                                  .count = call.count});
   std::string refusal;
+  std::exception_ptr broken;
   std::uint64_t sequence = 0;
   {
     const MutexLock lock(mutex_);
     throw_if_closed(descriptor);
+    open_.reserve(open_.size() + 1);
+    intake_.reserve(intake_.size() + 1);
     sequence = issued_.add(descriptor);
     try {
       CallPtr state = build(call, descriptor, sequence, schedule, in, out);
@@ -118,20 +130,28 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
     } catch (const UsageError& error) {
       refusal = error.what();
       told_ = true;
+    } catch (const std::exception& error) {
+      refusal = error.what();
+      broken = std::current_exception();
     }
   }
-  refuse(descriptor, sequence, refusal);
+  refuse(descriptor, sequence, refusal, broken);
 }
 
-// Only this rank can see what is wrong: the others must not wait for it.
-void Context::refuse(const Descriptor& descriptor, std::uint64_t sequence, const std::string& why) {
+// Only this rank can see what is wrong: the others must not wait for it. `broken` is set if the
+// call failed for another reason than bad input, such as a lack of memory.
+void Context::refuse(const Descriptor& descriptor,
+                     std::uint64_t sequence,
+                     const std::string& why,
+                     const std::exception_ptr& broken) {
   const std::string text =
       fmt::format("rank {} refused call #{} ({}): {}", rank_, sequence, text_of(descriptor), why);
-  report({.code = CommErrc::kRefused,
+  report({.code = broken ? CommErrc::kAborted : CommErrc::kRefused,
           .rank = rank_,
           .peer = rank_,
           .from_sequence = sequence,
           .text = text});
+  if (broken) std::rethrow_exception(broken);
   throw UsageError(text);
 }
 
@@ -151,13 +171,14 @@ Context::CallPtr Context::build(const Call& call,
     }
   }
   return std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
-                                     std::move(memory), call.timeout);
+                                     std::move(memory), std::min(call.timeout, kLongestTimeout));
 }
 
 // The first call that meets the cause fails with the cause's own code, later ones quote it.
 void Context::throw_if_closed(const Descriptor& descriptor) {
   if (stopped_) throw CommError(CommErrc::kAborted, rank_, -1, "the communicator was destroyed");
   if (!cause_ || cause_->from_sequence > issued_.next()) return;
+  if (open_.empty() && fabric_) fabric_->close();  // this rank owes nobody anything any more
   const CommErrc code = std::exchange(told_, true) ? CommErrc::kAborted : cause_->code;
   throw CommError(code, rank_, cause_->peer,
                   fmt::format("rank {}: {} cannot start, this communicator is closed: {}; build a "
@@ -176,14 +197,11 @@ void Context::wait(CallState& call) {
         --waiting_;
         continue;
       }
-      driving_ = true;
-      lock.unlock();
-      drive(&call);
-      lock.lock();
-      driving_ = false;
+      const std::exception_ptr broken = drive_with_role(lock, &call);
       if (waiting_ > 0 || stopped_) changed_.notify_all();
-      if (progress_needed()) work_.notify_one();
+      if (broken) std::rethrow_exception(broken);
     }
+    if (progress_needed()) work_.notify_one();  // the others' calls go on without us
   }
   if (call.error) std::rethrow_exception(call.error);
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -73,7 +74,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   [[nodiscard]] CallPtr issue(const Call& call, const Buffer& in, const Buffer& out);
   [[noreturn]] void refuse(const Descriptor& descriptor,
                            std::uint64_t sequence,
-                           const std::string& why);
+                           const std::string& why,
+                           const std::exception_ptr& broken);
   [[nodiscard]] CallPtr build(const Call& call,
                               const Descriptor& descriptor,
                               std::uint64_t sequence,
@@ -83,11 +85,14 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void throw_if_closed(const Descriptor& descriptor) PACELINE_REQUIRES(mutex_);
 
   // context_driver.cpp: the driver's side, without the lock
+  [[nodiscard]] std::exception_ptr drive_with_role(MutexLock& lock, const CallState* target)
+      PACELINE_REQUIRES(mutex_) PACELINE_NO_THREAD_SAFETY_ANALYSIS;
   void drive(const CallState* target);
   void progress();
   [[nodiscard]] bool progress_needed() const PACELINE_REQUIRES(mutex_);
   void take_intake();
-  [[nodiscard]] bool try_advance();
+  [[nodiscard]] bool drive_once(const CallState* target);
+  void on_failure(std::exception_ptr error);
   void retire(std::vector<CallPtr> calls);
   void rest();
   [[nodiscard]] Deadline look_at_stalls(Clock::time_point now);
@@ -95,7 +100,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   // context_failure.cpp
   void listen();
   void handle(const store::Event& event);
-  void poison(const store::Cause& cause) PACELINE_EXCLUDES(mutex_);
+  void poison(store::Cause cause) PACELINE_EXCLUDES(mutex_);
+  [[nodiscard]] bool nothing_owed() const PACELINE_REQUIRES(mutex_);
   void obey_cause();
   void on_peer_lost(int peer, const std::string& how);
   void on_descriptor_differs(int peer, std::uint64_t sequence);
@@ -103,8 +109,9 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void adopt_cause();
   [[nodiscard]] std::string why_gone(int peer, const std::string& how) const;
   void fail_all(CommErrc code, int peer, const std::string& text);
-  /// Waits until a cause is known, or `peer` has departed. @return whether a cause is known.
-  bool await_cause(std::chrono::milliseconds limit, int peer = -1);
+  /// Waits until a cause is known that ends call `covering`, or `peer` has departed.
+  /// @return whether such a cause is known.
+  bool await_cause(std::chrono::milliseconds limit, std::uint64_t covering, int peer = -1);
   void report(const store::Cause& cause);
   [[nodiscard]] std::string name_of_call(const CallState& call) const;
 
@@ -119,7 +126,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
 
   // the driver's
   Executor executor_;
-  bool idle_ = false;  // nothing has moved since idle_since_
+  std::vector<CallPtr> taken_;  // from the intake, not in the executor yet
+  bool idle_ = false;           // nothing has moved since idle_since_
   Clock::time_point idle_since_{};
 
   // flags that the driver polls without the lock

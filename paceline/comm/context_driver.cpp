@@ -29,14 +29,25 @@ void Context::progress() {
   for (;;) {
     while (!stopped_ && !progress_needed()) work_.wait(lock);
     if (stopped_) return;
-    driving_ = true;
-    lock.unlock();
-    drive(nullptr);
-    lock.lock();
-    driving_ = false;
+    (void)drive_with_role(lock, nullptr);
     if (open_.empty()) progress_wanted_ = false;
     changed_.notify_all();
   }
+}
+
+// Gives the role back whatever happens.
+std::exception_ptr Context::drive_with_role(MutexLock& lock, const CallState* target) {
+  std::exception_ptr broken;
+  driving_ = true;
+  lock.unlock();
+  try {
+    drive(target);
+  } catch (...) {
+    broken = std::current_exception();
+  }
+  lock.lock();
+  driving_ = false;
+  return broken;
 }
 
 bool Context::progress_needed() const {
@@ -44,42 +55,61 @@ bool Context::progress_needed() const {
 }
 
 void Context::drive(const CallState* target) {
-  for (;;) {
-    take_intake();
-    obey_cause();
-    const bool moved = try_advance();
-    if (moved) idle_ = false;
-    retire(executor_.take_done());
-    if (executor_.in_flight().empty()) return obey_cause();
-    if (target == nullptr ? waiting_ > 0 : target->finished.load(std::memory_order_relaxed)) return;
-    if (!moved) rest();
+  for (bool ended = false; !ended;) {
+    try {
+      ended = drive_once(target);
+    } catch (const std::exception&) {
+      on_failure(std::current_exception());
+    }
   }
+}
+
+// One turn. @return whether the driver's work is done.
+bool Context::drive_once(const CallState* target) {
+  take_intake();
+  obey_cause();
+  const bool moved = executor_.advance();
+  if (moved) idle_ = false;
+  retire(executor_.take_done());
+  if (executor_.in_flight().empty()) {
+    obey_cause();
+    return true;
+  }
+  if (target == nullptr ? waiting_ > 0 : target->finished.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  if (!moved) rest();
+  return false;
 }
 
 void Context::take_intake() {
-  if (!intake_pending_.load(std::memory_order_acquire)) return;
-  std::vector<CallPtr> calls;
-  {
+  if (intake_pending_.load(std::memory_order_acquire)) {
     const MutexLock lock(mutex_);
-    calls.swap(intake_);
+    taken_.insert(taken_.end(), intake_.begin(), intake_.end());
+    intake_.clear();
     intake_pending_.store(false, std::memory_order_relaxed);
   }
-  for (CallPtr& call : calls) executor_.add(std::move(call));
+  while (!taken_.empty()) {
+    const CallPtr call = std::move(taken_.front());
+    taken_.erase(taken_.begin());
+    executor_.add(call);
+  }
 }
 
-bool Context::try_advance() {
+void Context::on_failure(std::exception_ptr error) {
+  retire(executor_.take_done());
+  if (executor_.in_flight().empty()) return;  // what failed was not needed any more
   try {
-    return executor_.advance();
+    std::rethrow_exception(error);
   } catch (const PeerLost& lost) {
     on_peer_lost(lost.peer, lost.what());
   } catch (const DescriptorDiffers& differs) {
     on_descriptor_differs(differs.peer, differs.sequence);
   } catch (const ProtocolBroken& broken) {
     fail_all(CommErrc::kMismatch, broken.peer, broken.what());
-  } catch (const std::exception& error) {
-    fail_all(CommErrc::kAborted, rank_, error.what());
+  } catch (const std::exception& other) {
+    fail_all(CommErrc::kAborted, rank_, other.what());
   }
-  return false;
 }
 
 void Context::retire(std::vector<CallPtr> calls) {

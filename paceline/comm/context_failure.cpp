@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "paceline/base/error.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr auto kCauseGrace = std::chrono::milliseconds(1000);
 // How long the hub may take to ask all ranks where they stand.
 constexpr auto kHubGrace = std::chrono::milliseconds(3000);
+// As a cause's from_sequence: the calls that have not been issued yet.
+constexpr std::uint64_t kNextCall = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
@@ -25,7 +28,18 @@ void Context::listen() {
       const MutexLock lock(mutex_);
       if (stopped_) return;
     }
-    if (const auto event = control_->next(Deadline::after(std::chrono::seconds(1)))) handle(*event);
+    try {
+      if (const auto event = control_->next(Deadline::after(std::chrono::seconds(1)))) {
+        handle(*event);
+      }
+    } catch (const std::exception& error) {
+      return poison(
+          {.code = CommErrc::kAborted,
+           .rank = rank_,
+           .peer = rank_,
+           .from_sequence = 0,
+           .text = fmt::format("rank {}: the control channel failed: {}", rank_, error.what())});
+    }
   }
 }
 
@@ -34,8 +48,7 @@ void Context::handle(const store::Event& event) {
     case store::Event::Kind::kCause: {
       store::Cause cause = event.cause;
       // Without its hub a job can still end the calls that it has begun, so only new ones fail.
-      if (cause.rank < 0 && cause.code == CommErrc::kPeerClosed)
-        cause.from_sequence = issued_.next();
+      if (cause.rank < 0 && cause.code == CommErrc::kPeerClosed) cause.from_sequence = kNextCall;
       poison(cause);
       return;
     }
@@ -54,14 +67,15 @@ void Context::report(const store::Cause& cause) {
   poison(cause);
 }
 
-void Context::poison(const store::Cause& cause) {
+void Context::poison(store::Cause cause) {
   bool close_now = false;
   {
     const MutexLock lock(mutex_);
+    if (cause.from_sequence == kNextCall) cause.from_sequence = issued_.next();
     if (cause_ && cause_->from_sequence <= cause.from_sequence) return;  // the first cause is kept
     cause_ = cause;
     cause_pending_.store(true, std::memory_order_release);
-    close_now = open_.empty() && !driving_;
+    close_now = nothing_owed() && !driving_;
     progress_wanted_ = true;
     changed_.notify_all();
     work_.notify_one();
@@ -94,11 +108,17 @@ void Context::obey_cause() {
     call->error = std::make_exception_ptr(CommError(cause.code, rank_, cause.peer, cause.text));
   }
   retire(std::move(failed));
-  if (executor_.in_flight().empty() && fabric_) {
-    fabric_->close();
+  const MutexLock lock(mutex_);
+  if (nothing_owed() && executor_.in_flight().empty()) {
+    if (fabric_) fabric_->close();
   } else {
     cause_pending_.store(true, std::memory_order_release);  // close once the earlier calls are done
   }
+}
+
+// Whether no call from before the cause is in flight or still to be issued.
+bool Context::nothing_owed() const {
+  return cause_ && open_.empty() && cause_->from_sequence <= issued_.next();
 }
 
 std::string Context::name_of_call(const CallState& call) const {
@@ -116,13 +136,16 @@ void Context::fail_all(CommErrc code, int peer, const std::string& text) {
   obey_cause();
 }
 
-bool Context::await_cause(std::chrono::milliseconds limit, int peer) {
+bool Context::await_cause(std::chrono::milliseconds limit, std::uint64_t covering, int peer) {
   const Deadline deadline = Deadline::after(limit);
   MutexLock lock(mutex_);
-  while (!cause_ && !stopped_ && !departed_.contains(peer)) {
+  const auto known = [&]() PACELINE_REQUIRES(mutex_) {
+    return cause_ && cause_->from_sequence <= covering;
+  };
+  while (!known() && !stopped_ && !departed_.contains(peer)) {
     if (changed_.wait_until(lock, deadline.when()) == std::cv_status::timeout) break;
   }
-  return cause_.has_value();
+  return known();
 }
 
 // A cause that is known already also ends the calls in flight before it: a link they need is gone.
@@ -143,7 +166,7 @@ std::string Context::why_gone(int peer, const std::string& how) const {
 }
 
 void Context::on_peer_lost(int peer, const std::string& how) {
-  if (await_cause(kCauseGrace, peer)) return adopt_cause();
+  if (await_cause(kCauseGrace, kNextCall, peer)) return adopt_cause();
   const CallState& call = *executor_.in_flight().front();
   report(
       {.code = CommErrc::kPeerClosed,
@@ -157,7 +180,7 @@ void Context::on_peer_lost(int peer, const std::string& how) {
 void Context::on_descriptor_differs(int peer, std::uint64_t sequence) {
   const store::Standing mine = issued_.standing(sequence);
   control_->publish(mine);
-  if (await_cause(kHubGrace)) return adopt_cause();
+  if (await_cause(kHubGrace, kNextCall)) return adopt_cause();
   const std::uint64_t first = executor_.in_flight().front()->sequence;
   report({.code = CommErrc::kMismatch,
           .rank = rank_,
@@ -178,7 +201,8 @@ void Context::on_timeout(const CallState& call) {
       .from_sequence = call.sequence,
       .text = fmt::format("{} stood still for {:g} s", name_of_call(call), seconds)};
   control_->report(cause);
-  if (!await_cause(kHubGrace)) poison(cause);
+  (void)await_cause(kHubGrace, call.sequence);
+  poison(cause);  // kept only if the hub had no answer
   obey_cause();
 }
 

@@ -20,6 +20,8 @@ constexpr std::size_t kFoldBytes = 256 << 10;
 // Bytes that one turn takes before the other links get theirs.
 constexpr std::size_t kBytesPerTurn = 1 << 20;
 constexpr std::uint32_t kMaxFlags = 64;
+// Posts of one flag that are remembered; far more than calls can be in flight.
+constexpr std::size_t kMaxPosts = 4096;
 }  // namespace
 
 Incoming::Incoming(int peer, link::Link& link, FrameTag tag, Folder& folder)
@@ -34,12 +36,8 @@ bool Incoming::expecting(const CallList& calls) const {
 // Whether the call waits for a flag that has not come yet.
 bool Incoming::awaiting(const CallState& call) const {
   const plan::Step* step = call.cursor.awaiting();
-  if (step == nullptr || has_flag(call, step->flag)) return false;
+  if (step == nullptr || post_for(call, step->flag) != nullptr) return false;
   return (peer_ - step->from.first + call.world) % call.world < step->from.size;
-}
-
-bool Incoming::has_flag(const CallState& call, std::uint16_t flag) const {
-  return flag < flags_.size() && flags_[flag].count > call.sequence;
 }
 
 bool Incoming::wanted(const CallList& calls) const { return !blocked_ && expecting(calls); }
@@ -91,39 +89,60 @@ bool Incoming::read_header() {
 void Incoming::store_flag() {
   if (header_.message >= kMaxFlags) throw ProtocolBroken(peer_, "a flag number out of range");
   if (flags_.size() <= header_.message) flags_.resize(header_.message + 1);
-  Flag& flag = flags_[header_.message];
-  if (header_.sequence + 1 > flag.count) flag = {header_.sequence + 1, header_.descriptor};
+  std::deque<Post>& posts = flags_[header_.message];
+  if (!posts.empty() && header_.sequence <= posts.back().sequence) {
+    throw ProtocolBroken(peer_, "a flag that was posted out of order");
+  }
+  if (posts.size() >= kMaxPosts) posts.pop_front();
+  posts.push_back({header_.sequence, header_.descriptor});
   header_got_ = 0;
 }
 
+// The first post that is not of an earlier call; null if there is none yet.
+const Incoming::Post* Incoming::post_for(const CallState& call, std::uint16_t flag) const {
+  if (flag >= flags_.size()) return nullptr;
+  const auto& posts = flags_[flag];
+  const auto found = std::find_if(posts.begin(), posts.end(),
+                                  [&](const Post& post) { return post.sequence >= call.sequence; });
+  return found == posts.end() ? nullptr : &*found;
+}
+
 bool Incoming::posted(const CallState& call, std::uint16_t flag) const {
-  if (!has_flag(call, flag)) return false;
-  const Flag& word = flags_[flag];
-  if (word.count == call.sequence + 1 && word.descriptor != call.hash) {
+  const Post* post = post_for(call, flag);
+  if (post == nullptr) return false;
+  // A post of a later call: the peer's call of this number had none, so it was another one.
+  if (post->sequence != call.sequence || post->descriptor != call.hash) {
     throw DescriptorDiffers(peer_, call.sequence);
   }
   return true;
 }
 
 bool Incoming::bind(const CallList& calls, const CallHistory& history) {
-  const auto issued = history.issued_hash(header_.sequence);
-  if (!issued) return false;
-  if (*issued != header_.descriptor) throw DescriptorDiffers(peer_, header_.sequence);
   const auto found = std::find_if(calls.begin(), calls.end(), [&](const auto& call) {
     return call->sequence == header_.sequence;
   });
   if (found == calls.end()) {
-    if (!calls.empty() && header_.sequence < calls.front()->sequence) {
-      throw ProtocolBroken(peer_,
-                           fmt::format("a frame of call #{}, which has ended", header_.sequence));
-    }
-    return false;  // issued, and about to be handed to the driver
+    check_against_history(calls, history);
+    return false;  // not issued yet, or issued and about to be handed to the driver
   }
+  if ((*found)->hash != header_.descriptor) throw DescriptorDiffers(peer_, header_.sequence);
   call_ = found->get();
   step_ = call_->cursor.first_in(peer_);
   payload_got_ = scratch_got_ = 0;
   check_against_step();
   return true;
+}
+
+void Incoming::check_against_history(const CallList& calls, const CallHistory& history) const {
+  const auto issued = history.issued_hash(header_.sequence);
+  if (!issued) return;
+  if (*issued != 0 && *issued != header_.descriptor) {
+    throw DescriptorDiffers(peer_, header_.sequence);
+  }
+  if (!calls.empty() && header_.sequence < calls.front()->sequence) {
+    throw ProtocolBroken(peer_,
+                         fmt::format("a frame of call #{}, which has ended", header_.sequence));
+  }
 }
 
 void Incoming::check_against_step() const {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -50,14 +51,19 @@ class Incoming {
   [[nodiscard]] bool posted(const CallState& call, std::uint16_t flag) const;
 
  private:
+  struct Post {
+    std::uint64_t sequence;  // of the call
+    std::uint64_t descriptor;
+  };
   enum class Turn : std::uint8_t { kMoved, kStuck };
   [[nodiscard]] bool expecting(const CallList& calls) const;
   [[nodiscard]] bool awaiting(const CallState& call) const;
-  [[nodiscard]] bool has_flag(const CallState& call, std::uint16_t flag) const;
+  [[nodiscard]] const Post* post_for(const CallState& call, std::uint16_t flag) const;
   [[nodiscard]] Turn turn(const CallList& calls, const CallHistory& history);
   [[nodiscard]] bool read_header();
   void store_flag();
   [[nodiscard]] bool bind(const CallList& calls, const CallHistory& history);
+  void check_against_history(const CallList& calls, const CallHistory& history) const;
   void check_against_step() const;
   [[nodiscard]] bool take_payload();
   [[nodiscard]] std::size_t take_in_place();
@@ -65,16 +71,11 @@ class Incoming {
   void end_frame();
   [[nodiscard]] std::size_t take(std::span<std::byte> into);
 
-  struct Flag {
-    std::uint64_t count = 0;  // sequence number of the last call whose flag was posted, plus 1
-    std::uint64_t descriptor = 0;
-  };
-
   int peer_;
   link::Link& link_;
   FrameTag tag_;
   Folder& folder_;
-  std::vector<Flag> flags_;
+  std::vector<std::deque<Post>> flags_;  // [flag]: the last posts, in order
 
   // bytes read beyond what was asked for: small frames need one read
   std::array<std::byte, 8192> ahead_{};

@@ -44,7 +44,7 @@ struct LocalOptions {
 
 /// `world` ranks inside this process: one communicator for each thread.
 ///
-/// Errors  UsageError if world < 1 or an option is 0.
+/// Errors  UsageError if world < 1, a link holds nothing, or segments are not of 1 B to 64 MiB.
 [[nodiscard]] std::vector<Communicator> make_local_ranks(int world,
                                                          const LocalOptions& options = {});
 

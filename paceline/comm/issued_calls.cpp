@@ -39,6 +39,8 @@ store::Standing IssuedCalls::standing(std::uint64_t sequence) const {
   if (const Entry* entry = find(sequence)) {
     standing.hash = entry->hash;
     standing.text = text_of(entry->descriptor);
+  } else if (const Entry* last = next_ == 0 ? nullptr : find(next_ - 1)) {
+    standing.text = text_of(last->descriptor);
   }
   return standing;
 }

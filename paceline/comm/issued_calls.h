@@ -25,7 +25,7 @@ class IssuedCalls final : public CallHistory {
       PACELINE_EXCLUDES(mutex_);
   /// Sequence number of the next call.
   [[nodiscard]] std::uint64_t next() const PACELINE_EXCLUDES(mutex_);
-  /// For the control channel; hash 0 and no text if the call is not known here.
+  /// For the control channel; hash 0 and the text of the last call if this one is not known here.
   [[nodiscard]] store::Standing standing(std::uint64_t sequence) const PACELINE_EXCLUDES(mutex_);
 
  private:

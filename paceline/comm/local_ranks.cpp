@@ -10,6 +10,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/mutex.h"
 #include "paceline/comm/context.h"
+#include "paceline/comm/frame.h"
 #include "paceline/comm/init.h"
 #include "paceline/link/memory/memory_fabric.h"
 #include "paceline/link/tcp/tcp_fabric.h"
@@ -91,7 +92,10 @@ Fabrics make_fabrics(int world, const LocalOptions& options) {
 std::vector<Communicator> make_local_ranks(int world, const LocalOptions& options) {
   if (world < 1)
     throw UsageError(fmt::format("make_local_ranks: {} ranks, need at least 1", world));
-  if (options.segment_bytes == 0) throw UsageError("make_local_ranks: segments of 0 bytes");
+  if (options.segment_bytes == 0 || options.segment_bytes > kMaxFramePayload) {
+    throw UsageError(fmt::format("make_local_ranks: segments of {} bytes, need 1 to {}",
+                                 options.segment_bytes, kMaxFramePayload));
+  }
   Fabrics fabrics = make_fabrics(world, options);
   auto controls = store::make_memory_controls(world);
   std::vector<Communicator> ranks;
@@ -118,10 +122,15 @@ void spawn_ranks(int world,
   {
     std::vector<std::jthread> threads;
     threads.reserve(ranks.size());
-    for (Communicator& comm : ranks) {
-      threads.emplace_back([mine = std::move(comm), &body, &first]() mutable {
-        run_rank(std::move(mine), body, first);
-      });
+    try {
+      for (Communicator& comm : ranks) {
+        threads.emplace_back([mine = std::move(comm), &body, &first]() mutable {
+          run_rank(std::move(mine), body, first);
+        });
+      }
+    } catch (...) {
+      ranks.clear();  // those that have started must not wait for those that cannot
+      throw;
     }
   }
   first.rethrow();

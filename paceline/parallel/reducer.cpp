@@ -44,7 +44,8 @@ Reducer::Reducer(std::vector<NamedTensor> parameters, Communicator& comm, Bucket
 Reducer::~Reducer() {
   const bool in_flight = std::any_of(buckets_.begin(), buckets_.end(),
                                      [](const Bucket& bucket) { return bucket.started(); });
-  if (!in_flight) return;
+  const bool half_done = arrived_ > 0 || backwards_done_ > 0;
+  if (!in_flight && !half_done) return;
   try {
     comm_.abort("rank " + std::to_string(comm_.rank()) +
                 ": DistributedDataParallel was destroyed in the middle of a step");

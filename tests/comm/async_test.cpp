@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -119,6 +120,40 @@ TEST(Async, many_large_calls_drain_over_tcp) {
                 for (const auto& d : data) EXPECT_EQ(d.back(), 3.F);
               },
               {.link = LocalLink::kTcp});
+}
+
+TEST(Async, three_hundred_calls_may_be_in_flight) {
+  std::latch rank_0_has_issued(1);
+  spawn_ranks(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) rank_0_has_issued.wait();
+    std::vector<std::vector<float>> data(300, std::vector<float>(10, 1.F));
+    std::vector<Work> works;
+    for (auto& d : data) works.push_back(comm.allreduce_async(std::span(d), ReduceOp::kSum));
+    if (comm.rank() == 0) rank_0_has_issued.count_down();
+    for (Work& work : works) work.wait();
+    EXPECT_EQ(data[299][9], 2.F);
+  });
+}
+
+TEST(Async, the_others_calls_go_on_when_a_waiter_has_its_own_result) {
+  for (int round = 0; round < 100; ++round) {
+    spawn_ranks(2, [](Communicator& comm) {
+      std::vector<float> a(3000, 1.F), b(30000, 1.F);
+      Work first = comm.allreduce_async(std::span(a), ReduceOp::kSum);
+      const Work second = comm.allreduce_async(std::span(b), ReduceOp::kSum);
+      first.wait();
+      while (!second.done()) std::this_thread::yield();
+      EXPECT_EQ(b.back(), 2.F);
+    });
+  }
+}
+
+TEST(Async, an_endless_timeout_is_legal) {
+  spawn_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(10, 1.F);
+    comm.allreduce(std::span(data), ReduceOp::kSum, {.timeout = std::chrono::milliseconds::max()});
+    EXPECT_EQ(data[0], 2.F);
+  });
 }
 
 TEST(Async, an_empty_call_still_keeps_step) {

@@ -148,6 +148,37 @@ TEST(Mismatch2, no_rank_returns_a_result_that_depends_on_it) {
   for (const Outcome& outcome : all) EXPECT_EQ(outcome.code, CommErrc::kMismatch) << outcome.text;
 }
 
+TEST(Mismatch2, of_a_barrier_is_not_hidden_by_the_next_one) {
+  const auto all = outcomes(2, [](Communicator& comm) {
+    const std::string label = comm.rank() == 0 ? "this" : "that";
+    Work first = comm.barrier_async({.label = label});
+    Work second = comm.barrier_async({.label = "same"});
+    second.wait();
+    first.wait();
+    ADD_FAILURE() << "rank " << comm.rank() << " returned";
+  });
+  for (const Outcome& outcome : all) EXPECT_EQ(outcome.code, CommErrc::kMismatch) << outcome.text;
+}
+
+TEST(Refusal, of_a_later_call_lets_earlier_ones_end) {
+  std::latch refused(1);
+  const auto all = outcomes(2, [&](Communicator& comm) {
+    std::vector<float> a(1000, 1.F);
+    if (comm.rank() == 0) {
+      Work first = comm.allreduce_async(std::span(a), ReduceOp::kSum);
+      EXPECT_THROW((void)comm.allreduce_async(std::span(a), ReduceOp::kSum), UsageError);
+      refused.count_down();
+      first.wait();
+    } else {
+      refused.wait();
+      comm.allreduce(std::span(a), ReduceOp::kSum);
+    }
+    EXPECT_EQ(a[999], 2.F);
+    comm.barrier();
+  });
+  EXPECT_EQ(all[1].code, CommErrc::kRefused) << all[1].text;
+}
+
 TEST(Refusal, reaches_the_peers_with_its_text) {
   std::string refusal;
   const auto all = outcomes(3, [&](Communicator& comm) {
