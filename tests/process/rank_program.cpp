@@ -46,7 +46,7 @@ void bits(Communicator& comm) {
   });
   std::uint64_t all = 0;
   for (const std::uint64_t hash : mine) all = all * 31 + hash;
-  std::printf("parameters %016llx %s\n", static_cast<unsigned long long>(all),
+  std::printf("%016llx %s\n", static_cast<unsigned long long>(all),
               same ? "same as threads" : "DIFFERENT FROM THREADS");
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two hosts as network namespaces, joined by a veth pair: one rank on each must end with the same
 # parameters, bit for bit, as two ranks on one host.
-# Usage: two_hosts.sh PACELINE PROGRAM [ARGUMENT...]   The program prints a line with "parameters HASH".
+# Usage: two_hosts.sh PACELINE PROGRAM [ARGUMENT...]   The program prints each rank's hash, 16 hexadecimal digits.
 set -euo pipefail
 if [[ $EUID -ne 0 ]] || ! command -v ip >/dev/null; then
   echo "skipped: making network namespaces needs root and the package iproute2"
@@ -48,7 +48,7 @@ if ! on_host "$here" 0 "$@" >"$work/here" 2>&1 || ! wait $!; then
 fi
 "$paceline" run -n 2 -- "$@" >"$work/one_host" 2>&1 || { cat "$work/one_host"; exit 1; }
 
-hashes() { grep -ohE 'parameters [0-9a-f]{8,}' "$@" | sort -u; }
+hashes() { grep -ohwE '[0-9a-f]{16}' "$@" | sort -u; }
 hashes "$work/here" "$work/there" >"$work/two"
 hashes "$work/one_host" >"$work/one"
 echo "two hosts: $(cat "$work/two")"
