@@ -180,6 +180,7 @@ std::vector<std::unique_ptr<Fabric>> make_memory_fabrics(int world, MemoryOption
   if (options.capacity_bytes == 0) throw UsageError("a memory link needs room for at least 1 byte");
   const auto hub = std::make_shared<Hub>(world, options.capacity_bytes);
   std::vector<std::unique_ptr<Fabric>> fabrics;
+  fabrics.reserve(hub->world);
   for (int rank = 0; rank < world; ++rank)
     fabrics.push_back(std::make_unique<MemoryFabric>(hub, rank));
   return fabrics;
