@@ -4,15 +4,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/command.h"
 #include "apps/run_command.h"
 #include "apps/sim_command.h"
 #include "paceline/base/error.h"
+#include "paceline/net/terminal.h"
 
 namespace {
 
@@ -52,19 +55,28 @@ int run(const Texts& arguments) {
   return action();
 }
 
-int fail(const std::exception& error, int code) {
-  fmt::print(stderr, "paceline: {}\n", error.what());
+int fail(const std::string& what, int code) {
+  std::fputs(("paceline: " + what + "\n").c_str(), stderr);  // where it fails too, nobody listens
   return code;
+}
+
+/// What was printed may still lie in a buffer: a full disk must not look like success.
+int flush(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return fail(
+      fmt::format("cannot write to standard output: {}", std::generic_category().message(errno)),
+      code == 0 ? 1 : code);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  paceline::net::open_missing_standard_streams();
   try {
-    return run(Texts(argv + 1, argv + argc));
+    return flush(run(Texts(argv + 1, argv + argc)));
   } catch (const paceline::UsageError& error) {
-    return fail(error, 2);
+    return fail(error.what(), 2);
   } catch (const std::exception& error) {
-    return fail(error, 1);
+    return fail(error.what(), 1);
   }
 }
