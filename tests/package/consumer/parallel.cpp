@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <optional>
 
 namespace {
 
@@ -20,9 +21,10 @@ TORCH_MODULE(Net);
 class Sums : public torch::data::Dataset<Sums> {
  public:
   torch::data::Example<> get(std::size_t index) override {
-    return {x_[static_cast<std::int64_t>(index)], x_[static_cast<std::int64_t>(index)].sum(0, true)};
+    return {x_[static_cast<std::int64_t>(index)],
+            x_[static_cast<std::int64_t>(index)].sum(0, true)};
   }
-  torch::optional<std::size_t> size() const override { return 64; }
+  std::optional<std::size_t> size() const override { return 64; }
 
  private:
   torch::Tensor x_ = torch::randn({64, 4});
@@ -39,9 +41,9 @@ int main() {
   torch::optim::SGD optimizer(ddp.parameters(), /*lr=*/0.1);
   paceline::DistributedSampler sampler(64, comm.rank(), comm.world_size(),
                                        {.shuffle = true, .seed = 0, .drop_last = false});
-  auto loader = torch::data::make_data_loader(
-      Sums().map(torch::data::transforms::Stack<>()), sampler,
-      torch::data::DataLoaderOptions().batch_size(8));
+  auto loader =
+      torch::data::make_data_loader(Sums().map(torch::data::transforms::Stack<>()), sampler,
+                                    torch::data::DataLoaderOptions().batch_size(8));
   float last = 1;
   for (int epoch = 0; epoch < 20; ++epoch) {
     sampler.set_epoch(epoch);
