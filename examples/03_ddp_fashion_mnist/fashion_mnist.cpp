@@ -15,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kOfTheDistribution = "/usr/share/datasets/fashion-mnist";
-constexpr const char* kOfTheProject = PACELINE_DATA "/fashion-mnist";
 constexpr const char* kAdvice =
     "install the package dataset-fashion-mnist, or name the folder of the four .gz files with "
     "--data DIR";
@@ -64,10 +63,9 @@ fs::path find_fashion_mnist(const std::string& asked) {
       throw std::runtime_error(fmt::format("--data: '{}' is no folder", asked));
     return asked;
   }
-  for (const char* folder : {kOfTheDistribution, kOfTheProject})
-    if (is_folder(folder)) return folder;
-  throw std::runtime_error(fmt::format("Fashion-MNIST is neither in '{}' nor in '{}': {}",
-                                       kOfTheDistribution, kOfTheProject, kAdvice));
+  if (is_folder(kOfTheDistribution)) return kOfTheDistribution;
+  throw std::runtime_error(
+      fmt::format("there is no Fashion-MNIST in '{}': {}", kOfTheDistribution, kAdvice));
 }
 
 FashionMnist read_fashion_mnist(const fs::path& folder) {

@@ -1,2 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// Owns the precompiled header of this folder's tests.
