@@ -46,16 +46,21 @@ void over_tcp(benchmark::State& state) { allreduce(state, LocalLink::kTcp); }
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMiB = 1024 * kKiB;
+constexpr int kRepetitions = 9;
 
 BENCHMARK(over_memory)
     ->ArgNames({"ranks", "bytes"})
     ->ArgsProduct({{2}, {4, 4 * kKiB, 64 * kKiB, 1 * kMiB, 25 * kMiB}})
     ->Unit(benchmark::kMicrosecond)
+    ->Repetitions(kRepetitions)
+    ->ReportAggregatesOnly()  // read the line that ends with _median
     ->UseRealTime();
 BENCHMARK(over_tcp)
     ->ArgNames({"ranks", "bytes"})
     ->ArgsProduct({{2}, {4, 4 * kKiB, 64 * kKiB, 1 * kMiB, 25 * kMiB}})
     ->Unit(benchmark::kMicrosecond)
+    ->Repetitions(kRepetitions)
+    ->ReportAggregatesOnly()  // read the line that ends with _median
     ->UseRealTime();
 
 }  // namespace

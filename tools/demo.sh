@@ -6,4 +6,4 @@ tools/setup.sh
 build release paceline ddp_fashion_mnist
 step "train on two ranks: each has half of every batch, gradients meet in a ring" \
   "the lines above say which rank failed and why"
-build/release/paceline run -n 2 -- build/release/examples/ddp_fashion_mnist --epochs 2 "$@"
+build/release/paceline run -n 2 -- build/release/examples/ddp_fashion_mnist "$@"

@@ -11,7 +11,7 @@ paceline trains a LibTorch model on N ranks: equal shares, one ring.
   make setup     only install what is missing: system packages, LibTorch
   make clean     remove build/ (downloads in .deps/ stay)
 
-By hand, for one kind of build (dev release asan tsan clang tidy):
+By hand, for one kind of build (dev release asan tsan clang; tidy only builds):
 
   cmake --preset dev && cmake --build --preset dev && ctest --preset dev
 

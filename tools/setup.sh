@@ -78,7 +78,7 @@ present_libtorch() {
 # fetch REQUIREMENT PATTERN: downloads one wheel into .deps/wheels, whole or not at all.
 fetch() {
   compgen -G ".deps/wheels/$2" >/dev/null && return
-  step "download $1" "is the network there? A second try goes on where this one stopped"
+  step "download $1" "is the network there? A second try keeps what is whole and fetches this one again"
   rm -rf .deps/wheels.partial
   "$python" -m pip download --no-deps --only-binary :all: --no-cache-dir \
     --dest .deps/wheels.partial "$1"

@@ -16,7 +16,11 @@ else
 fi
 
 for preset in "${presets[@]}"; do build "$preset"; done
-if [ "${1:-}" = "--all" ]; then build tidy; fi
+if [ "${1:-}" = "--all" ]; then
+  step "check the format" "clang-format -i FILE mends it"
+  git ls-files -z '*.cpp' '*.h' | xargs -0 clang-format --dry-run --Werror
+  build tidy
+fi
 
 # One ctest over all build folders: names of the sanitizer builds start with the preset.
 printf 'subdirs("%s")\n' "${presets[@]}" >build/CTestTestfile.cmake

@@ -6,11 +6,11 @@
 #include <string_view>
 
 #include "paceline/base/error.h"
+#include "paceline/base/types.h"
 
 namespace paceline::apps {
 namespace {
 
-constexpr int kMaxWorld = 65535;  // ranks travel as 16 bits
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 7);
 
 void check_range(std::string_view flag, std::int64_t value, std::int64_t low, std::int64_t high) {
@@ -39,10 +39,10 @@ void check_hosts(const RunOptions& options) {
 }  // namespace
 
 void check(const RunOptions& options) {
-  check_range("-n", options.ranks, 1, kMaxWorld);
-  check_range("--nnodes", options.nodes, 1, kMaxWorld);
+  check_range("-n", options.ranks, 1, kMaxWorldSize);
+  check_range("--nnodes", options.nodes, 1, kMaxWorldSize);
   check_range("--node-rank", options.node_rank, 0, options.nodes - 1);
-  check_range("-n times --nnodes", std::int64_t{options.ranks} * options.nodes, 1, kMaxWorld);
+  check_range("-n times --nnodes", std::int64_t{options.ranks} * options.nodes, 1, kMaxWorldSize);
   if (options.master_port) check_range("--master-port", *options.master_port, 1, 65535);
   check_seconds("--connect-timeout", options.connect_timeout);
   check_seconds("--grace", options.grace);

@@ -14,7 +14,9 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-[[noreturn]] inline void raise_internal(const char* file, int line, const char* condition,
+[[noreturn]] inline void raise_internal(const char* file,
+                                        int line,
+                                        const char* condition,
                                         const std::string& text) {
   throw InternalError(std::string(file) + ":" + std::to_string(line) + ": " + condition + ": " +
                       text + " (a bug in paceline, please report it)");

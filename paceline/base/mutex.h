@@ -22,9 +22,6 @@ class PACELINE_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
  public:
   void lock() PACELINE_THREAD_ATTRIBUTE(acquire_capability()) { mutex_.lock(); }
   void unlock() PACELINE_THREAD_ATTRIBUTE(release_capability()) { mutex_.unlock(); }
-  bool try_lock() PACELINE_THREAD_ATTRIBUTE(try_acquire_capability(true)) {
-    return mutex_.try_lock();
-  }
 
  private:
   std::mutex mutex_;

@@ -47,8 +47,8 @@ std::string_view name_of(ReduceOp op) noexcept {
   return pick(kNames, op);
 }
 std::string_view name_of(Collective collective) noexcept {
-  static constexpr std::array<std::string_view, 5> kNames{"allreduce", "reduce_scatter", "allgather",
-                                                          "broadcast", "barrier"};
+  static constexpr std::array<std::string_view, 5> kNames{"allreduce", "reduce_scatter",
+                                                          "allgather", "broadcast", "barrier"};
   return pick(kNames, collective);
 }
 std::string_view name_of(Algorithm algorithm) noexcept {

@@ -3,11 +3,15 @@
 /// @file
 /// The vocabulary that every room shares: element types, reductions, collectives, ranges.
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace paceline {
+
+/// The most ranks of a job: their numbers travel as 16 bits.
+inline constexpr int kMaxWorldSize = 65535;
 
 /// Element type of a buffer. Values travel in descriptors: never renumber.
 enum class Dtype : std::uint8_t { kF32, kF64, kF16, kBF16, kU8, kI32, kI64 };
@@ -41,6 +45,23 @@ struct BFloat16 {
   std::uint16_t bits = 0;
   bool operator==(const BFloat16&) const = default;
 };
+
+/// The element types that collectives know.
+template <typename T>
+concept Reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Float16> ||
+    std::same_as<T, BFloat16> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
+    std::same_as<T, std::int64_t>;
+
+template <Reducible T>
+[[nodiscard]] constexpr Dtype dtype_of() noexcept {
+  if constexpr (std::same_as<T, float>) return Dtype::kF32;
+  if constexpr (std::same_as<T, double>) return Dtype::kF64;
+  if constexpr (std::same_as<T, Float16>) return Dtype::kF16;
+  if constexpr (std::same_as<T, BFloat16>) return Dtype::kBF16;
+  if constexpr (std::same_as<T, std::uint8_t>) return Dtype::kU8;
+  if constexpr (std::same_as<T, std::int32_t>) return Dtype::kI32;
+  if constexpr (std::same_as<T, std::int64_t>) return Dtype::kI64;
+}
 
 /// Half-open range [begin, end) of logical elements.
 struct Range {

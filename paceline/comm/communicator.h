@@ -4,7 +4,6 @@
 /// The typed door of comm: collectives on spans, blocking and asynchronous.
 
 #include <chrono>
-#include <concepts>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,23 +17,6 @@
 #include "paceline/comm/work.h"
 
 namespace paceline {
-
-/// The element types that collectives know.
-template <typename T>
-concept Reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Float16> ||
-    std::same_as<T, BFloat16> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
-    std::same_as<T, std::int64_t>;
-
-template <Reducible T>
-[[nodiscard]] constexpr Dtype dtype_of() noexcept {
-  if constexpr (std::same_as<T, float>) return Dtype::kF32;
-  if constexpr (std::same_as<T, double>) return Dtype::kF64;
-  if constexpr (std::same_as<T, Float16>) return Dtype::kF16;
-  if constexpr (std::same_as<T, BFloat16>) return Dtype::kBF16;
-  if constexpr (std::same_as<T, std::uint8_t>) return Dtype::kU8;
-  if constexpr (std::same_as<T, std::int32_t>) return Dtype::kI32;
-  if constexpr (std::same_as<T, std::int64_t>) return Dtype::kI64;
-}
 
 /// How a call is made, beyond its data.
 struct CallOptions {

@@ -10,12 +10,13 @@
 #include <string_view>
 
 #include "paceline/base/error.h"
+#include "paceline/base/types.h"
 #include "paceline/net/host.h"
 
 namespace paceline {
 namespace {
 
-constexpr int kMaxWorld = 65535;  // ranks travel as 16 bits
+constexpr int kHighestPort = 65535;
 constexpr std::string_view kHowToStart =
     "start the program with a launcher; alone: `paceline run -n 1 -- program`";
 
@@ -74,7 +75,7 @@ std::optional<std::chrono::milliseconds> read_timeout(const GetVariable& get) {
 
 /// Who we are, from the variables that torchrun made customary.
 void read_ranks(const GetVariable& get, Environment& into) {
-  into.world_size = need_number(get, "WORLD_SIZE", 1, kMaxWorld);
+  into.world_size = need_number(get, "WORLD_SIZE", 1, kMaxWorldSize);
   into.rank = need_number(get, "RANK", 0, into.world_size - 1);
   into.local_world_size = need_number(get, "LOCAL_WORLD_SIZE", 1, into.world_size);
   into.local_rank = need_number(get, "LOCAL_RANK", 0, into.local_world_size - 1);
@@ -96,7 +97,7 @@ void read_ranks(const GetVariable& get, Environment& into) {
 
 void read_master(const GetVariable& get, Environment& into) {
   into.master_addr = need(get, "MASTER_ADDR");
-  into.master_port = static_cast<std::uint16_t>(need_number(get, "MASTER_PORT", 1, kMaxWorld));
+  into.master_port = static_cast<std::uint16_t>(need_number(get, "MASTER_PORT", 1, kHighestPort));
 }
 
 /// PACELINE_AUTH=none, or nothing.

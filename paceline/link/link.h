@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// @file
-/// A link moves bytes to and from one peer without ever blocking; a fabric is one rank's links to all
-/// its peers, and the one thing to wait on. Frames, order and meaning belong to comm.
+/// A link moves bytes to and from one peer without ever blocking; a fabric is one rank's links to
+/// all its peers, and the one thing to wait on. Frames, order and meaning belong to comm.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,10 +34,9 @@ class Link {
   /// Sends as much as fits now of the concatenation of `parts`, in one gathered write.
   /// @return bytes taken, 0 if nothing fits now.
   /// Errors  LinkClosed once the peer can never receive.
-  [[nodiscard]] virtual std::size_t try_send(
-      std::span<const std::span<const std::byte>> parts) = 0;
+  [[nodiscard]] virtual std::size_t try_send(std::span<const std::span<const std::byte>> parts) = 0;
 
-  /// Receives up to into.size() bytes. Bytes that the peer sent before it closed are still delivered.
+  /// Receives up to into.size() bytes. What the peer sent before it closed still comes.
   /// @return bytes received, 0 if none are there now (or `into` is empty).
   /// Errors  LinkClosed at the end of the stream.
   [[nodiscard]] virtual std::size_t try_recv(std::span<std::byte> into) = 0;
@@ -66,8 +65,9 @@ class Fabric {
   /// The link to `peer`; peer != own rank. Valid as long as the fabric.
   [[nodiscard]] virtual Link& to(int peer) = 0;
 
-  /// Sleeps until one of `interests` may move, wake() was called since the last wait returned, or the
-  /// deadline has passed. Spurious returns are allowed; a wake() is never lost. Uses no CPU meanwhile.
+  /// Sleeps until one of `interests` may move, wake() was called since the last wait returned, or
+  /// the deadline has passed. Spurious returns are allowed; a wake() is never lost. Uses no CPU
+  /// meanwhile.
   virtual void wait(std::span<const Interest> interests, Deadline deadline) = 0;
 
   /// Makes the current or the next wait() return.

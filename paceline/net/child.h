@@ -80,9 +80,8 @@ class Child {
 /// that lives as long as the children.
 ///
 /// Errors  SystemError that names the program and why it could not start: not found, not
-/// executable,
-///         a directory, a missing interpreter. UsageError if an inherited descriptor is empty or
-///         below 3.
+///         executable, a directory, a missing interpreter. UsageError if an inherited descriptor is
+///         empty or below 3.
 /// Threads Any; other threads may run meanwhile.
 [[nodiscard]] Child spawn(const std::string& program,
                           const std::vector<std::string>& arguments,

@@ -74,8 +74,6 @@ std::string host_name() {
   return name.data();
 }
 
-std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
-
 std::optional<int> cores_of_quota(std::string_view cpu_max) {
   const std::size_t space = cpu_max.find(' ');
   if (space == std::string_view::npos) return std::nullopt;

@@ -12,8 +12,6 @@
 namespace paceline::net {
 
 [[nodiscard]] std::string host_name();
-/// The same for all processes of one running kernel, also in containers; empty if unknown.
-[[nodiscard]] std::string boot_id();
 /// Cores this process may use: its affinity, cut by the CPU quota of its control groups; at
 /// least 1.
 [[nodiscard]] int usable_cores();

@@ -118,8 +118,7 @@ class DdpBase {
 /// save it as before.
 ///
 /// Order     Construction, training forwards and backwards are collective: every rank does the
-/// same,
-///           in the same order.
+///           same, in the same order.
 /// Numerics  Mean over ranks (not over samples), divided once after the sum. The same bits on all
 ///           ranks, if their parameters had them; bits depend on world size and bucket layout. One
 ///           rank gives the bits of plain training.
@@ -129,8 +128,7 @@ class DdpBase {
 ///                       module without trainable parameters, a bucket size of 0, types or devices
 ///                       that cannot be reduced. In forward: parameters added, removed or changed.
 ///           CommError   out of backward(): a rank failed, or a parameter got no gradient
-///           (kAborted,
-///                       names it on every rank). Gradients are then unspecified.
+///                       (kAborted, names it on every rank). Gradients are then unspecified.
 /// Threads   One caller at a time. `comm` must outlive this object and stay where it is.
 template <typename Impl>
 class DistributedDataParallel : public DdpBase {

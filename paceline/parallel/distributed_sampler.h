@@ -45,7 +45,8 @@ struct SamplerState {
 ///           on every platform and for every world size; not PyTorch's permutation.
 /// Cost      8 bytes per sample of the whole dataset if shuffled, computed once per pass.
 /// Errors    UsageError if world < 1, rank is not in [0, world), or drop_last and uneven are both
-/// on. Threads   One caller at a time, counted over all copies.
+///           on.
+/// Threads   One caller at a time, counted over all copies.
 class DistributedSampler final : public ::torch::data::samplers::Sampler<> {
  public:
   DistributedSampler(std::size_t size, int rank, int world, SamplerOptions options = {});

@@ -17,8 +17,7 @@ namespace paceline {
 /// Errors   UsageError if `parameter` is no leaf or does not require grad. What `on_ready` throws
 ///          leaves backward() as it is.
 /// @return  The hook's owner: autograd holds its accumulators only weakly, so the hook lives as
-/// long
-///          as this does, or as a graph that uses the parameter.
+///          long as this does, or as a graph that uses the parameter.
 [[nodiscard]] std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter,
                                                       std::function<void()> on_ready);
 

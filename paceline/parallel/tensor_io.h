@@ -31,7 +31,9 @@ struct NamedTensor {
 /// differ from what arrives.
 ///
 /// Shape   The same tensors, in the same order, of the same shapes and strides on all ranks; on the
-/// CPU. Order   Collective. Errors  CommError: the tensors of the other ranks are then unspecified.
+///         CPU.
+/// Order   Collective.
+/// Errors  CommError: the tensors of the other ranks are then unspecified.
 void broadcast_from_rank_0(std::span<const at::Tensor> tensors,
                            Communicator& comm,
                            const std::string& label);

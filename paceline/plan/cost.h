@@ -12,18 +12,22 @@ namespace paceline::plan {
 
 /// Calls `count(sender, receiver, bytes)` for each payload transfer that `step` of `rank` causes:
 /// a kSend its range; a remote `from` read, a remote `to` written. They follow from the step alone.
-void for_each_transfer(const Step& step, int rank, int world, Dtype dtype,
+void for_each_transfer(const Step& step,
+                       int rank,
+                       int world,
+                       Dtype dtype,
                        const std::function<void(int, int, std::uint64_t)>& count);
 
 /// Payload bytes that shape.rank sends, summed over its steps.
 [[nodiscard]] std::uint64_t bytes_sent(const Schedule& schedule, const Shape& shape, Dtype dtype);
 
 /// The same in closed form, without a schedule: ring all-reduce 2b - c[r] - c[(r+1) mod N],
-/// one_stage (N-1)b, pairwise all-reduce b - c[r] + (N-1)c[r], relay (N-1)b on rank 0 and b on the others …
-/// Derivations: docs/algorithms.md.
+/// one_stage (N-1)b, pairwise all-reduce b - c[r] + (N-1)c[r], relay (N-1)b on rank 0 and b on
+/// the others … Derivations: docs/algorithms.md.
 ///
 /// Errors  UsageError as make_schedule.
-[[nodiscard]] std::uint64_t formula_bytes_sent(Algorithm algorithm, const Shape& shape,
+[[nodiscard]] std::uint64_t formula_bytes_sent(Algorithm algorithm,
+                                               const Shape& shape,
                                                Dtype dtype);
 
 }  // namespace paceline::plan

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "paceline/base/error.h"
 #include "paceline/plan/builder.h"
@@ -63,9 +62,9 @@ bool is_small(Dtype dtype, int world, std::uint64_t count) noexcept {
 }  // namespace
 
 void check_shape(Algorithm algorithm, const Shape& shape) {
-  constexpr int kMaxWorld = std::numeric_limits<std::uint16_t>::max();
-  if (shape.world < 1 || shape.world > kMaxWorld) {
-    throw UsageError(fmt::format("a schedule needs 1 to {} ranks, not {}", kMaxWorld, shape.world));
+  if (shape.world < 1 || shape.world > kMaxWorldSize) {
+    throw UsageError(
+        fmt::format("a schedule needs 1 to {} ranks, not {}", kMaxWorldSize, shape.world));
   }
   if (shape.rank < 0 || shape.rank >= shape.world) {
     throw UsageError(fmt::format("rank {} is not in [0, {})", shape.rank, shape.world));

@@ -7,15 +7,15 @@
 /// prove it. A new algorithm is one pure function and one line of the table in make_schedule.cpp.
 ///
 /// The rules that every reader keeps:
-/// 1. Terms are added left to right in the accumulation type. A sum stored as T is finished: divided
-///    for kMean, rounded, once. A single T stays as it is. A step reads all terms of an element
-///    before it stores any.
-/// 2. A step may touch element e once every earlier step of its schedule that conflicts with it at e
-///    is past e. Steps conflict if both touch the same local memory and one writes; kIn, kOut and
+/// 1. Terms are added left to right in the accumulation type. A sum stored as T is finished:
+///    divided for kMean, rounded, once. A single T stays as it is. A step reads all terms of an
+///    element before it stores any.
+/// 2. A step may touch element e once every earlier step of its schedule that conflicts with it at
+///    e is past e. Steps conflict if both touch the same local memory and one writes; kIn, kOut and
 ///    kSum count as one memory, each inbox slot as its own; kPost and kAwait write their range.
 ///    Steps move in element order; kPost and kAwait are all or nothing.
-/// 3. To one peer, messages leave in program order and calls in sequence order. Posts of one flag go
-///    strictly in sequence order. Calls in flight share no memory.
+/// 3. To one peer, messages leave in program order and calls in sequence order. Posts of one flag
+///    go strictly in sequence order. Calls in flight share no memory.
 /// 4. What a sends to b is what b receives from a, in order, range and wire form. Frames are cut
 ///    anywhere between elements. An empty message still sends its header; empty folds are left out.
 /// 5. A frame of an issued call finds its destination free.
@@ -60,8 +60,8 @@ struct Step {
   Form wire = Form::kT;    ///< element form on the link (kSend, kRecv)
   std::uint16_t peer = 0;  ///< kSend, kRecv; also the slot of a receive into kInbox
   std::uint16_t flag = 0;  ///< kPost, kAwait
-  Ranks from{};            ///< terms, in order; ranks other than this one need windows (or the inbox)
-  Ranks to{};              ///< whose `dst`; ranks other than this one need windows
+  Ranks from{};  ///< terms, in order; ranks other than this one need windows (or the inbox)
+  Ranks to{};    ///< whose `dst`; ranks other than this one need windows
   Range elements{};
   bool operator==(const Step&) const = default;
 };
@@ -87,14 +87,14 @@ struct Schedule {
   bool sum_over_out = false;  ///< may kSum lie over kOut (same type, `out` covers `sum`)?
 };
 
-/// Chunk c of `count` elements over `world` ranks: nearly equal, the first count % world one longer.
-/// `c` is taken mod world, so neighbours need no wrapping.
+/// Chunk c of `count` elements over `world` ranks: nearly equal, the first count % world one
+/// longer. `c` is taken mod world, so neighbours need no wrapping.
 [[nodiscard]] Range chunk(std::uint64_t count, int world, long c) noexcept;
 
 /// The steps of shape.rank.
 ///
-/// Shape   in/out cover [0, count), but reduce_scatter's `out` and allgather's `in` are chunk(rank),
-///         broadcast's `in` is empty except on the root, barrier has neither.
+/// Shape   in/out cover [0, count), but reduce_scatter's `out` and allgather's `in` are
+///         chunk(rank), broadcast's `in` is empty except on the root, barrier has neither.
 /// Cost    Pure; O(steps).
 /// Errors  UsageError if rank, world or root is out of range or the algorithm does not do this
 ///         collective (supports()).
@@ -104,7 +104,9 @@ struct Schedule {
 [[nodiscard]] bool supports(Algorithm algorithm, Collective what) noexcept;
 
 /// The compiled-in choice; the same on every rank because it sees only what all ranks share.
-[[nodiscard]] Algorithm choose_algorithm(Collective what, Dtype dtype, int world,
+[[nodiscard]] Algorithm choose_algorithm(Collective what,
+                                         Dtype dtype,
+                                         int world,
                                          std::uint64_t count) noexcept;
 
 }  // namespace paceline::plan

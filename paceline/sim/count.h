@@ -23,8 +23,7 @@ struct LinkTraffic {
 /// The links that `algorithm` uses, in the order of (from, to). shape.rank is ignored.
 ///
 /// Cost    O(steps of all ranks) time, one rank's schedule at a time in memory: a ring of 1,024
-/// ranks
-///         (4 million steps) in under 2 s.
+///         ranks (4 million steps) in under 2 s.
 /// Errors  UsageError as plan::make_schedule.
 [[nodiscard]] std::vector<LinkTraffic> count(Algorithm algorithm,
                                              const plan::Shape& shape,

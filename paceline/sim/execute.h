@@ -7,7 +7,6 @@
 /// The schedules are the library's own (plan::make_schedule); the arithmetic is a twin of its
 /// kernels with nothing in common but the rules, so a result here is what the library must return.
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,23 +22,8 @@
 
 namespace paceline::sim {
 
-template <typename T>
-concept Element = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Float16> ||
-    std::same_as<T, BFloat16> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int32_t> ||
-    std::same_as<T, std::int64_t>;
-
-/// The Dtype of T.
-template <Element T>
-inline constexpr Dtype kDtypeOf = std::is_same_v<T, float>          ? Dtype::kF32
-                                  : std::is_same_v<T, double>       ? Dtype::kF64
-                                  : std::is_same_v<T, Float16>      ? Dtype::kF16
-                                  : std::is_same_v<T, BFloat16>     ? Dtype::kBF16
-                                  : std::is_same_v<T, std::uint8_t> ? Dtype::kU8
-                                  : std::is_same_v<T, std::int32_t> ? Dtype::kI32
-                                                                    : Dtype::kI64;
-
 /// What a collective left behind.
-template <Element T>
+template <Reducible T>
 struct Outcome {
   std::vector<std::vector<T>> results;  ///< per rank, the elements of Schedule::out
   std::vector<LinkTraffic> links;       ///< in the order of (from, to)
@@ -70,7 +54,7 @@ struct UntypedOutcome {
 /// Cost      O(steps of all ranks + elements moved); the schedules of all ranks are in memory.
 /// Errors    UsageError  as plan::make_schedule; if `inputs` do not fit; for the mean of integers.
 ///           BrokenRule  if the schedules do not work: this would be a bug in plan.
-template <Element T>
+template <Reducible T>
 [[nodiscard]] Outcome<T> execute(Algorithm algorithm,
                                  const plan::Shape& shape,
                                  ReduceOp op,
@@ -78,7 +62,7 @@ template <Element T>
                                  const AfterStep& after_step = {}) {
   std::vector<std::span<const std::byte>> bytes;
   for (const auto& input : inputs) bytes.push_back(std::as_bytes(std::span(input)));
-  UntypedOutcome untyped = execute_untyped(algorithm, shape, kDtypeOf<T>, op, bytes, after_step);
+  UntypedOutcome untyped = execute_untyped(algorithm, shape, dtype_of<T>(), op, bytes, after_step);
   Outcome<T> outcome{.results = {}, .links = std::move(untyped.links)};
   for (const auto& result : untyped.results) {
     auto& typed = outcome.results.emplace_back(result.size() / sizeof(T));

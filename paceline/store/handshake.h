@@ -6,8 +6,8 @@
 ///
 ///   initiator                         acceptor
 ///   hello (nonce i)            ->
-///                              <-     hello (nonce a), proof: HMAC(secret, "acceptor", both
-///                              hellos)
+///                              <-     hello (nonce a)
+///                              <-     proof: HMAC(secret, "acceptor", both hellos)
 ///   proof: HMAC(secret, "initiator", both hellos) ->
 ///                              <-     accept
 /// Either side may answer with `refuse` instead, which holds a code and both values, nothing else.
@@ -96,7 +96,6 @@ class Handshake {
   [[nodiscard]] bool authenticated() const { return authenticated_; }
   /// What the other end said it is; valid once authenticated.
   [[nodiscard]] std::uint32_t peer_rank() const { return theirs_.rank; }
-  [[nodiscard]] std::uint32_t peer_world() const { return theirs_.world; }
   /// Key of the messages that follow; valid in kAccepted.
   [[nodiscard]] Key session_key() const;
 

@@ -95,15 +95,15 @@ class Case {
                                    std::optional<std::size_t> in_place,
                                    std::uint64_t got,
                                    std::uint64_t expected) {
-    auto result = testing::AssertionFailure();
-    result << name_of(op_) << " of " << forms_.size() << " terms " << name_of(dtype_) << " into "
-           << (out_ == Form::kT ? "T" : "sum") << ", last " << count << ", element " << i
-           << (in_place ? ", in place of " + std::to_string(*in_place) : "") << ": " << std::hex
-           << got << ", expected " << expected << ", from";
+    testing::Message text;  // AssertionFailure() alone would forget std::hex after each <<
+    text << name_of(op_) << " of " << forms_.size() << " terms " << name_of(dtype_) << " into "
+         << (out_ == Form::kT ? "T" : "sum") << ", last " << count << ", element " << i
+         << (in_place ? ", in place of " + std::to_string(*in_place) : "") << ": " << std::hex
+         << got << ", expected " << expected << ", from";
     for (std::size_t k = 0; k < operands_.size(); ++k) {
-      result << ' ' << operands_[k].get(i) << (forms_[k] == Form::kT ? "(T)" : "(sum)");
+      text << ' ' << operands_[k].get(i) << (forms_[k] == Form::kT ? "(T)" : "(sum)");
     }
-    return result;
+    return testing::AssertionFailure() << text;
   }
 
   Dtype dtype_;

@@ -155,7 +155,7 @@ void expect_result(const Dish& dish,
                    const std::vector<T>& whole) {
   SCOPED_TRACE(::testing::Message()
                << name_of(dish.algorithm) << ' ' << name_of(dish.what) << ' ' << name_of(op) << ' '
-               << shape.count << ' ' << name_of(sim::kDtypeOf<T>) << " over " << shape.world);
+               << shape.count << ' ' << name_of(dtype_of<T>()) << " over " << shape.world);
   const auto outcome = sim::execute<T>(dish.algorithm, shape, op, inputs);
   for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) {
     const Range out = dish.what == Collective::kReduceScatter
@@ -163,7 +163,7 @@ void expect_result(const Dish& dish,
                           : Range{0, shape.count};
     expect_bits(outcome.results[static_cast<std::size_t>(shape.rank)], whole, out);
   }
-  if (op == ReduceOp::kSum) expect_formula(dish.algorithm, shape, sim::kDtypeOf<T>, outcome.links);
+  if (op == ReduceOp::kSum) expect_formula(dish.algorithm, shape, dtype_of<T>(), outcome.links);
 }
 
 /// Chunk r of rank r's input.

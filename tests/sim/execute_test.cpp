@@ -12,7 +12,7 @@ namespace paceline::sim {
 namespace {
 
 /// Rank r holds [10r, 10r+1, …].
-template <Element T>
+template <Reducible T>
 std::vector<std::vector<T>> tens(int world, int count) {
   std::vector<std::vector<T>> inputs;
   for (int r = 0; r < world; ++r) {

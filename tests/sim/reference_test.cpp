@@ -26,7 +26,7 @@ T fold(ReduceOp op, std::vector<T> values, int world = 2) {
     terms.push_back({reinterpret_cast<const std::byte*>(&value), Form::kT});
   }
   T result{};
-  reference_fold(kDtypeOf<T>, op, world, 1, terms,
+  reference_fold(dtype_of<T>(), op, world, 1, terms,
                  {reinterpret_cast<std::byte*>(&result), Form::kT});
   return result;
 }

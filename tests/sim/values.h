@@ -22,7 +22,7 @@ inline constexpr Dtype kAllDtypes[] = {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dt
                                        Dtype::kU8,  Dtype::kI32, Dtype::kI64};
 
 /// Floats of many magnitudes and both signs; integers of the whole range, so that sums wrap.
-template <Element T>
+template <Reducible T>
 T random_value(Random& random) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(random.next());
@@ -36,7 +36,7 @@ T random_value(Random& random) {
 }
 
 /// One full buffer per rank.
-template <Element T>
+template <Reducible T>
 std::vector<std::vector<T>> random_inputs(int world, std::uint64_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<std::vector<T>> inputs(static_cast<std::size_t>(world), std::vector<T>(count));
@@ -53,7 +53,7 @@ Bytes to_bytes(const std::vector<T>& values) {
   return bytes;
 }
 
-template <Element T>
+template <Reducible T>
 std::vector<Bytes> random_bytes(int world, std::uint64_t count, std::uint64_t seed) {
   std::vector<Bytes> inputs;
   for (const auto& values : random_inputs<T>(world, count, seed))
