@@ -8,8 +8,8 @@
 #include <cstring>
 #include <span>
 
+#include "paceline/base/little_endian.h"
 #include "paceline/comm/check.h"
-#include "paceline/comm/little_endian.h"
 
 namespace paceline {
 

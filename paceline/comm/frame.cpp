@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/little_endian.h"
 #include "paceline/comm/check.h"
-#include "paceline/comm/little_endian.h"
 
 namespace paceline {
 namespace {

@@ -12,6 +12,7 @@
 #include "paceline/net/private_file.h"
 #include "paceline/net/socket.h"
 #include "paceline/net/system_error.h"
+#include "paceline/store/hmac.h"
 
 namespace paceline {
 namespace {
@@ -80,9 +81,8 @@ store::Secret read_descriptor(int number) {
 }  // namespace
 
 store::Secret make_secret() {
-  need_sodium();
   Key key{};
-  randombytes_buf(key.data(), key.size());
+  store::fill_random(key);
   return {key};
 }
 

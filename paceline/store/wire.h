@@ -4,6 +4,7 @@
 /// Little-endian numbers and texts to bytes and back, with every bound checked.
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "paceline/base/little_endian.h"
 #include "paceline/store/message.h"
 
 namespace paceline::store {
@@ -22,8 +24,9 @@ class Writer {
 
   template <std::unsigned_integral T>
   void number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      out_.push_back(static_cast<std::byte>((std::uint64_t{value} >> (8 * i)) & 0xff));
+    std::array<std::byte, sizeof(T)> raw{};
+    store_le<T>(raw, value);
+    bytes(raw);
   }
   void signed_number(int value) { number(static_cast<std::uint32_t>(value)); }
   void bytes(std::span<const std::byte> data) { out_.insert(out_.end(), data.begin(), data.end()); }
@@ -48,11 +51,7 @@ class Reader {
 
   template <std::unsigned_integral T>
   [[nodiscard]] T number() {
-    const auto raw = bytes(sizeof(T));
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      value |= std::to_integer<std::uint64_t>(raw[i]) << (8 * i);
-    return static_cast<T>(value);
+    return load_le<T>(bytes(sizeof(T)).first<sizeof(T)>());
   }
   [[nodiscard]] int signed_number() { return static_cast<int>(number<std::uint32_t>()); }
 

@@ -194,18 +194,9 @@ TEST_P(LinkSuite, no_bytes_are_no_event) {
 
 TEST_P(LinkSuite, a_full_link_takes_nothing_and_wakes_its_sender_when_room_comes) {
   const Bytes bytes = pattern(kMuch, 5);
-  const Interest room{.peer = 1, .send = true};
-  std::size_t sent = 0;
-  for (bool full = false; !full;) {  // the kernel may move bytes on and make room for a while
-    const std::size_t more = fill(at(0), 1, Part(bytes).subspan(sent));
-    ASSERT_TRUE(sent != 0 || more != 0);
-    sent += more;
-    ASSERT_LT(sent, bytes.size()) << "took more than a link may hold";
-    const Deadline little = Deadline::after(std::chrono::milliseconds(5));
-    at(0).wait({&room, 1}, little);
-    full = little.passed();
-  }
-  EXPECT_EQ(try_send(at(0).to(1), Part(bytes).subspan(sent)), 0U);
+  const std::size_t sent = fill(at(0), 1, bytes);  // until it takes nothing
+  ASSERT_GT(sent, 0U);
+  ASSERT_LT(sent, bytes.size()) << "took more than a link may hold";
   std::jthread reader([&] { EXPECT_TRUE(same(recv_whole(at(1), 0, bytes.size()), bytes)); });
   send_whole(at(0), 1, Part(bytes).subspan(sent));
 }

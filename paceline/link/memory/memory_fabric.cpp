@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "paceline/base/error.h"
+#include "paceline/link/link_table.h"
 #include "paceline/link/memory/byte_ring.h"
 #include "paceline/link/memory/doorbell.h"
 
@@ -134,17 +135,17 @@ class MemoryFabric final : public Fabric {
  public:
   MemoryFabric(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), bell_(hub_->bell(rank)) {
     for (int peer = 0; peer < static_cast<int>(hub_->world); ++peer)
-      links_.push_back(peer == rank ? nullptr : std::make_unique<MemoryLink>(*hub_, rank, peer));
+      links_.add(peer == rank ? nullptr : std::make_unique<MemoryLink>(*hub_, rank, peer));
   }
   ~MemoryFabric() override { MemoryFabric::close(); }
 
-  Link& to(int peer) override { return link(peer); }
+  Link& to(int peer) override { return links_.at(peer); }
 
   void wait(std::span<const Interest> interests, Deadline deadline) override {
-    for (const Interest& interest : interests) (void)link(interest.peer);
+    for (const Interest& interest : interests) (void)links_.at(interest.peer);
     const auto ready = [&] {
       return std::any_of(interests.begin(), interests.end(), [&](const Interest& interest) {
-        return links_[static_cast<std::size_t>(interest.peer)]->may_move(interest);
+        return links_.at(interest.peer).may_move(interest);
       });
     };
     bell_.sleep_until(ready, deadline);
@@ -152,25 +153,15 @@ class MemoryFabric final : public Fabric {
 
   void wake() noexcept override { bell_.wake(); }
 
-  void close() noexcept override {
-    for (const auto& link : links_)
-      if (link) link->close();
-  }
+  void close() noexcept override { links_.close(); }
 
   bool worth_spinning() const noexcept override { return true; }
   const char* name() const noexcept override { return "memory"; }
 
  private:
-  MemoryLink& link(int peer) {
-    const auto index = static_cast<std::size_t>(peer);
-    if (peer < 0 || index >= links_.size() || !links_[index])
-      throw UsageError(fmt::format("there is no link to rank {}", peer));
-    return *links_[index];
-  }
-
   const std::shared_ptr<Hub> hub_;
   Doorbell& bell_;
-  std::vector<std::unique_ptr<MemoryLink>> links_;  // constant after construction
+  LinkTable<MemoryLink> links_;
 };
 
 }  // namespace
