@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <deque>
 #include <utility>
 
-#include "paceline/base/checked_cast.h"
 #include "paceline/net/host.h"
 #include "paceline/net/socket.h"
 #include "paceline/net/system_error.h"
 #include "paceline/store/channel.h"
+#include "paceline/store/dial.h"
 #include "paceline/store/mesh.h"
 #include "paceline/store/tcp_control.h"
 #include "paceline/store/verdict.h"
@@ -22,9 +21,6 @@ namespace {
 
 /// The store knows who is missing, so its verdict is awaited a little beyond the deadline.
 constexpr std::chrono::milliseconds kVerdictGrace{2000};
-constexpr std::chrono::seconds kHandshakeLimit{5};
-constexpr std::chrono::milliseconds kLostHostLimit{30'000};
-constexpr std::chrono::milliseconds kRetryPause{20};
 
 void check(const JoinOptions& o) {
   if (o.world < 1) throw UsageError(fmt::format("a world of {} ranks", o.world));
@@ -39,11 +35,11 @@ class Joiner {
   explicit Joiner(const JoinOptions& options)
       : options_(options),
         deadline_(Deadline::after(options.connect_timeout)),
-        store_(is_local() ? options.host : fmt::format("{}:{}", options.host, options.port)),
+        store_(name_of_store(options)),
         entries_(static_cast<std::size_t>(options.world)) {}
 
   Membership run() {
-    connect();
+    channel_.emplace(dial_store(options_, deadline_));
     listen();
     say_hello();
     while (known_ < entries_.size()) pump();
@@ -54,16 +50,10 @@ class Joiner {
   }
 
  private:
-  [[nodiscard]] bool is_local() const { return options_.host.starts_with('@'); }
   [[noreturn]] void fail(CommErrc code, int peer, const std::string& text) const {
-    throw CommError(code, options_.rank, peer, fmt::format("rank {}: {}", options_.rank, text));
+    throw join_error(options_, code, peer, text);
   }
 
-  // Meeting the store.
-  void connect();
-  net::Fd dial();
-  net::Fd dial_local();
-  bool shake_hands(net::Fd socket);
   void listen();
   void say_hello();
 
@@ -95,77 +85,10 @@ class Joiner {
   Clock::time_point next_tick_ = Clock::now();
 };
 
-void Joiner::connect() {
-  for (;;) {
-    if (shake_hands(dial())) return;
-    if (deadline_.passed())
-      fail(CommErrc::kConnectFailed, -1,
-           fmt::format("the store at {} takes connections but does not finish the handshake "
-                       "within {}",
-                       store_, name_duration(options_.connect_timeout)));
-    net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause)));
-  }
-}
-
-net::Fd Joiner::dial() {
-  try {
-    if (is_local()) return dial_local();
-    net::Fd socket = net::connect_tcp_until(options_.host, options_.port, deadline_);
-    net::limit_unacknowledged(socket, kLostHostLimit);
-    return socket;
-  } catch (const net::SystemError& error) {
-    fail(CommErrc::kConnectFailed, -1,
-         fmt::format("the store at {} cannot be reached: {}", store_, error.what()));
-  }
-}
-
-net::Fd Joiner::dial_local() {
-  for (;;) {
-    try {
-      net::Fd socket = net::connect_unix_abstract(options_.host.substr(1), deadline_);
-      const auto owner = net::peer_credentials(socket).uid;
-      if (owner == net::user_id()) return socket;
-      fail(CommErrc::kRefused, -1,
-           fmt::format("the store at {} belongs to user {}, this process to user {}", store_, owner,
-                       net::user_id()));
-    } catch (const net::SystemError& error) {
-      if (error.code() != ECONNREFUSED || deadline_.passed()) throw;
-    }
-    net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause)));
-  }
-}
-
-/// @return false if the other end left without a word: it may be busy, so try again.
-bool Joiner::shake_hands(net::Fd socket) {
-  const Terms terms{.side = Side::kInitiator,
-                    .purpose = Purpose::kControl,
-                    .rank = checked_cast<std::uint32_t>(options_.rank),
-                    .peer = kStoreRank,
-                    .world = checked_cast<std::uint32_t>(options_.world),
-                    .secret = options_.secret};
-  HalfOpen half(std::move(socket), terms,
-                Deadline::earlier(deadline_, Deadline::after(kHandshakeLimit)));
-  auto outcome = half.step();
-  while (outcome == HalfOpen::Outcome::kPending) {
-    net::PollItem item = half.interest();
-    net::poll({&item, 1}, half.deadline());
-    outcome = half.step();
-  }
-  if (outcome == HalfOpen::Outcome::kLost) return false;
-  if (outcome == HalfOpen::Outcome::kRefused) {
-    const Refusal& refusal = half.handshake().refusal();
-    const bool foreign = refusal.code == RefusalCode::kNotOurs;
-    fail(foreign ? CommErrc::kConnectFailed : CommErrc::kRefused, -1,
-         fmt::format("no admission to the store at {}: {}", store_, to_text(refusal)));
-  }
-  channel_.emplace(half.take_socket(), half.handshake().session_key(), Side::kInitiator);
-  return true;
-}
-
 /// Where the store is reached, the other ranks are reached: loopback or this host's address there.
 void Joiner::listen() {
   std::string host = "127.0.0.1";
-  if (!is_local()) {
+  if (!is_local(options_)) {
     const std::string address = net::local_address(channel_->socket);
     host = address.substr(0, address.rfind(':'));
   }
@@ -304,8 +227,7 @@ Membership join(const JoinOptions& options) {
   try {
     return Joiner(options).run();
   } catch (const net::SystemError& error) {
-    throw CommError(CommErrc::kConnectFailed, options.rank, -1,
-                    fmt::format("rank {}: {}", options.rank, error.what()));
+    throw join_error(options, CommErrc::kConnectFailed, -1, error.what());
   }
 }
 

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/store/dial.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "paceline/base/checked_cast.h"
+#include "paceline/net/host.h"
+#include "paceline/net/poll.h"
+#include "paceline/net/socket.h"
+#include "paceline/net/system_error.h"
+#include "paceline/store/half_open.h"
+#include "paceline/store/verdict.h"
+
+namespace paceline::store {
+namespace {
+
+constexpr std::chrono::seconds kHandshakeLimit{5};
+constexpr std::chrono::milliseconds kLostHostLimit{30'000};
+constexpr std::chrono::milliseconds kRetryPause{20};
+
+class Dialler {
+ public:
+  Dialler(const JoinOptions& options, Deadline deadline)
+      : options_(options), deadline_(deadline), store_(name_of_store(options)) {}
+  Channel run();
+
+ private:
+  [[noreturn]] void fail(CommErrc code, const std::string& text) const {
+    throw join_error(options_, code, -1, text);
+  }
+  net::Fd dial();
+  net::Fd dial_local();
+  std::optional<Channel> shake_hands(net::Fd socket);
+  void pause() { net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause))); }
+
+  const JoinOptions& options_;
+  const Deadline deadline_;
+  const std::string store_;
+};
+
+Channel Dialler::run() {
+  for (;;) {
+    if (auto channel = shake_hands(dial())) return std::move(*channel);
+    if (deadline_.passed())
+      fail(CommErrc::kConnectFailed,
+           fmt::format("the store at {} takes connections but does not finish the handshake "
+                       "within {}",
+                       store_, name_duration(options_.connect_timeout)));
+    pause();
+  }
+}
+
+net::Fd Dialler::dial() {
+  try {
+    if (is_local(options_)) return dial_local();
+    net::Fd socket = net::connect_tcp_until(options_.host, options_.port, deadline_);
+    net::limit_unacknowledged(socket, kLostHostLimit);
+    return socket;
+  } catch (const net::SystemError& error) {
+    fail(CommErrc::kConnectFailed,
+         fmt::format("the store at {} cannot be reached: {}", store_, error.what()));
+  }
+}
+
+net::Fd Dialler::dial_local() {
+  for (;;) {
+    try {
+      net::Fd socket = net::connect_unix_abstract(options_.host.substr(1), deadline_);
+      const auto owner = net::peer_credentials(socket).uid;
+      if (owner == net::user_id()) return socket;
+      fail(CommErrc::kRefused,
+           fmt::format("the store at {} belongs to user {}, this process to user {}", store_, owner,
+                       net::user_id()));
+    } catch (const net::SystemError& error) {
+      if (error.code() != ECONNREFUSED || deadline_.passed()) throw;
+    }
+    pause();
+  }
+}
+
+/// @return nothing if the other end left without a word: it may be busy, so try again.
+std::optional<Channel> Dialler::shake_hands(net::Fd socket) {
+  const Terms terms{.side = Side::kInitiator,
+                    .purpose = Purpose::kControl,
+                    .rank = checked_cast<std::uint32_t>(options_.rank),
+                    .peer = kStoreRank,
+                    .world = checked_cast<std::uint32_t>(options_.world),
+                    .secret = options_.secret};
+  HalfOpen half(std::move(socket), terms,
+                Deadline::earlier(deadline_, Deadline::after(kHandshakeLimit)));
+  auto outcome = half.step();
+  while (outcome == HalfOpen::Outcome::kPending) {
+    net::PollItem item = half.interest();
+    net::poll({&item, 1}, half.deadline());
+    outcome = half.step();
+  }
+  if (outcome == HalfOpen::Outcome::kLost) return std::nullopt;
+  if (outcome == HalfOpen::Outcome::kRefused) {
+    const Refusal& refusal = half.handshake().refusal();
+    const bool foreign = refusal.code == RefusalCode::kNotOurs;
+    fail(foreign ? CommErrc::kConnectFailed : CommErrc::kRefused,
+         fmt::format("no admission to the store at {}: {}", store_, to_text(refusal)));
+  }
+  return Channel(half.take_socket(), half.handshake().session_key(), Side::kInitiator);
+}
+
+}  // namespace
+
+bool is_local(const JoinOptions& options) { return options.host.starts_with('@'); }
+
+std::string name_of_store(const JoinOptions& options) {
+  return is_local(options) ? options.host : fmt::format("{}:{}", options.host, options.port);
+}
+
+CommError join_error(const JoinOptions& options, CommErrc code, int peer, const std::string& text) {
+  return CommError(code, options.rank, peer, fmt::format("rank {}: {}", options.rank, text));
+}
+
+Channel dial_store(const JoinOptions& options, Deadline deadline) {
+  return Dialler(options, deadline).run();
+}
+
+}  // namespace paceline::store
