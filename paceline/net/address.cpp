@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -21,10 +20,8 @@ std::string without_brackets(const std::string& host) {
 }
 
 [[noreturn]] void throw_unresolved(const std::string& host, int reason) {
-  const int code = reason == EAI_SYSTEM ? errno : EHOSTUNREACH;
-  const std::string why = reason == EAI_SYSTEM ? errno_text(code) : ::gai_strerror(reason);
-  throw SystemError(code, fmt::format("looking up host '{}' ({})", host, why),
-                    "check the name, or give an address");
+  if (reason != EAI_SYSTEM) throw UnknownHost(host, ::gai_strerror(reason));
+  throw_errno(fmt::format("looking up host '{}'", host), "check the name, or give an address");
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ struct Address {
 
 /// All TCP addresses of `host` ("::1", "[::1]", "fe80::1%eth0", "node7"), in the resolver's order.
 ///
-/// Errors  SystemError if the name has none.
-/// Cost    May ask a name server, which no deadline bounds.
+/// Errors  UnknownHost if the name has none, SystemError.
+/// Cost    May ask a name server. No deadline of ours bounds that, resolv.conf(5) does: by default
+///         two tries of 5 s per server.
 [[nodiscard]] std::vector<Address> resolve(const std::string& host, std::uint16_t port);
 
 /// The abstract address `name` (no file appears).

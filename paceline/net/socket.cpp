@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <vector>
 
 #include "paceline/base/checked_cast.h"
 #include "paceline/base/error.h"
@@ -116,6 +117,12 @@ bool is_transient_accept_error(int code) {
          code == ENETUNREACH || code == EPERM;
 }
 
+/// "node7:80 (10.0.0.1:80: Connection refused, [::1]:80: …)"; an address alone says it all.
+std::string who_answered_what(const std::string& asked, const std::vector<std::string>& answers) {
+  if (answers.size() == 1 && answers.front().starts_with(asked + ": ")) return asked;
+  return fmt::format("{} ({})", asked, fmt::join(answers, ", "));
+}
+
 std::string address_text(const Fd& socket, int (*ask)(int, sockaddr*, socklen_t*)) {
   Address address;
   if (ask(socket.raw(), address.get(), &address.size) != 0) return "an unconnected socket";
@@ -142,7 +149,7 @@ Fd listen_tcp(const std::string& host, std::uint16_t port) {
 
 Fd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline) {
   const auto addresses = resolve(host, port);
-  std::string answers;
+  std::vector<std::string> answers;
   int code = 0;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const auto share = deadline.left() / static_cast<int>(addresses.size() - i);
@@ -153,12 +160,12 @@ Fd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline) {
       prepare_tcp(socket);
       return socket;
     }
-    answers += fmt::format("{}{}: {}", answers.empty() ? "" : ", ", to_text(addresses[i]),
-                           errno_text(code));
+    answers.push_back(fmt::format("{}: {}", to_text(addresses[i]), errno_text(code)));
   }
-  const std::string doing = fmt::format("connecting to {} ({})", to_text(host, port), answers);
-  if (code == ETIMEDOUT && deadline.passed()) throw TimedOut(doing);
-  throw SystemError(code, doing, "is the other side running, and reachable from this host?");
+  constexpr std::string_view kAdvice = "is the other side running, and reachable from this host?";
+  const auto doing = "connecting to " + who_answered_what(to_text(host, port), answers);
+  if (code == ETIMEDOUT && deadline.passed()) throw TimedOut(doing, kAdvice);
+  throw SystemError(code, doing, kAdvice);
 }
 
 Fd connect_tcp_until(const std::string& host, std::uint16_t port, Deadline deadline) {
@@ -168,9 +175,8 @@ Fd connect_tcp_until(const std::string& host, std::uint16_t port, Deadline deadl
       return connect_tcp(host, port, deadline);
     } catch (const SystemError& error) {
       if (!may_come_up(error.code())) throw;
-      const Deadline next = Deadline::earlier(deadline, Deadline::after(pause));
-      (void)poll({}, next);
-      if (deadline.passed()) throw TimedOut(fmt::format("{}: trying until now", error.what()));
+      (void)poll({}, Deadline::earlier(deadline, Deadline::after(pause)));
+      if (deadline.passed()) throw TimedOut(error);
     }
   }
 }

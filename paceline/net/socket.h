@@ -19,18 +19,20 @@ namespace paceline::net {
 /// Listens on `host` (a name, an address, "0.0.0.0" or "::" for every interface). Port 0 lets the
 /// system choose; local_port() tells.
 ///
-/// Errors  SystemError (EADDRINUSE, EADDRNOTAVAIL, EACCES, or an unknown name).
+/// Errors  UnknownHost; SystemError (EADDRINUSE, EADDRNOTAVAIL, EACCES).
 [[nodiscard]] Fd listen_tcp(const std::string& host, std::uint16_t port);
 
 /// Connects, trying each address of `host` once; slow addresses share the time.
 ///
-/// Errors  TimedOut; SystemError that lists what each address answered (code() of the last one).
+/// Errors  TimedOut; UnknownHost; SystemError that lists what each address answered (code() of the
+///         last one).
+/// Cost    Looking a name up is not bounded by the deadline: resolv.conf(5) is its limit.
 [[nodiscard]] Fd connect_tcp(const std::string& host, std::uint16_t port, Deadline deadline);
 
 /// The same, but tries again while nobody listens or the host is unknown or unreachable, until the
-/// deadline: for a peer that may start later.
+/// deadline: for a peer that may start later, and whose name may become known later.
 ///
-/// Errors  TimedOut that quotes the last reason.
+/// Errors  TimedOut with the text of the last try. What waiting does not mend is thrown at once.
 [[nodiscard]] Fd connect_tcp_until(const std::string& host, std::uint16_t port, Deadline deadline);
 
 /// Takes the next connection, of TCP or local listeners.

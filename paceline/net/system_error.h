@@ -29,7 +29,16 @@ class SystemError : public std::runtime_error {
 /// A deadline passed first. code() is ETIMEDOUT.
 class TimedOut : public SystemError {
  public:
-  explicit TimedOut(std::string_view doing);
+  explicit TimedOut(std::string_view doing, std::string_view advice = {});
+  /// After many tries; what() is that of the last one.
+  explicit TimedOut(const SystemError& last);
+};
+
+/// A host name has no address, or not yet: name servers learn of hosts at their own pace. code()
+/// is EHOSTUNREACH; what() has the resolver's reason.
+class UnknownHost : public SystemError {
+ public:
+  UnknownHost(std::string_view host, std::string_view reason);
 };
 
 /// The peer closed the stream before all bytes had come. code() is 0.

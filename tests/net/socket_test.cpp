@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -126,6 +127,27 @@ TEST(Tcp, an_unknown_host_is_named) {
   EXPECT_NE(text.find("no-such-host.invalid"), std::string::npos) << text;
 }
 
+/// No name can have blanks, so no name server is asked.
+constexpr const char* kNoName = "no such host";
+
+std::string unknown_host_text() {
+  return std::string("looking up host 'no such host' failed: ") + ::gai_strerror(EAI_NONAME) +
+         "; check the name, or give an address";
+}
+
+TEST(Tcp, an_unknown_host_is_told_with_the_resolvers_reason_alone) {
+  EXPECT_EQ(text_of<UnknownHost>([] { (void)connect_tcp(kNoName, 1, soon()); }),
+            unknown_host_text());
+  EXPECT_EQ(text_of<UnknownHost>([] { (void)listen_tcp(kNoName, 1); }), unknown_host_text());
+}
+
+TEST(Tcp, an_unknown_host_may_become_known_until_the_deadline) {
+  const Deadline deadline = Deadline::after(milliseconds(30));
+  EXPECT_EQ(text_of<TimedOut>([&] { (void)connect_tcp_until(kNoName, 1, deadline); }),
+            unknown_host_text());
+  EXPECT_TRUE(deadline.passed());
+}
+
 TEST(Tcp, connecting_again_and_again_meets_a_listener_that_comes_late) {
   Fd listener = listen_tcp("127.0.0.1", 0);
   const std::uint16_t port = local_port(listener);
@@ -148,7 +170,22 @@ TEST(Tcp, connecting_again_and_again_ends_at_the_deadline_with_the_reason) {
   }
   const std::string text = text_of<TimedOut>(
       [&] { (void)connect_tcp_until("127.0.0.1", port, Deadline::after(milliseconds(30))); });
-  EXPECT_NE(text.find("refused"), std::string::npos) << text;
+  EXPECT_EQ(text, "connecting to 127.0.0.1:" + std::to_string(port) +
+                      " failed: Connection refused; is the other side running, and reachable from "
+                      "this host?");
+}
+
+TEST(Tcp, what_each_address_of_a_name_answered_is_told) {
+  std::uint16_t port = 0;
+  {
+    const Fd listener = listen_tcp("127.0.0.1", 0);
+    port = local_port(listener);
+  }
+  const std::string text =
+      text_of<SystemError>([&] { (void)connect_tcp("localhost", port, soon()); });
+  const std::string number = std::to_string(port);
+  EXPECT_NE(text.find("connecting to localhost:" + number + " ("), std::string::npos) << text;
+  EXPECT_NE(text.find("127.0.0.1:" + number + ": Connection refused"), std::string::npos) << text;
 }
 
 TEST(Tcp, accept_ends_at_the_deadline) {
