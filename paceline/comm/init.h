@@ -16,8 +16,8 @@ namespace paceline {
 
 struct InitOptions {
   std::optional<Algorithm> algorithm = {};  ///< for all calls that have it; must agree on all ranks
-  std::optional<std::chrono::milliseconds> connect_timeout =
-      {};  ///< none: the launcher's, else 60 s
+  /// None: the launcher's, else 60 s. The error may come 2 s later, when the store has had its say.
+  std::optional<std::chrono::milliseconds> connect_timeout = {};
 };
 
 /// Joins the job that this process was started for and meets the other ranks.

@@ -19,9 +19,6 @@
 namespace paceline::store {
 namespace {
 
-/// The store knows who is missing, so its verdict is awaited a little beyond the deadline.
-constexpr std::chrono::milliseconds kVerdictGrace{2000};
-
 void check(const JoinOptions& o) {
   if (o.world < 1) throw UsageError(fmt::format("a world of {} ranks", o.world));
   if (o.rank < 0 || o.rank >= o.world)

@@ -31,8 +31,12 @@ struct JoinOptions {
   std::uint16_t port = 0;  ///< the store's port; unused for "@name"
   Secret secret;
   std::string algorithm;  ///< override that all ranks must share; empty: none
+  /// For all that join() does. The error may come kVerdictGrace later.
   std::chrono::milliseconds connect_timeout{std::chrono::seconds(60)};
 };
+
+/// The store knows who is missing, so its verdict is awaited a little beyond connect_timeout.
+inline constexpr std::chrono::milliseconds kVerdictGrace{2000};
 
 /// A rank that has met all others.
 struct Membership {
@@ -46,8 +50,11 @@ struct Membership {
 ///
 /// Order   Every rank of the job calls it; returns on all when all are connected to each other. All
 ///         may call it again, to meet anew, once their control has got a cause or is gone.
+/// Cost    One message to the store and one connection to each rank. No try begins after
+///         connect_timeout, but looking a host's name up may last as long as resolv.conf(5) allows.
 /// Errors  UsageError if rank, world or connect_timeout make no sense. CommError kConnectFailed if
-///         the store cannot be reached, a rank never comes before connect_timeout (its number is in
+///         the store cannot be reached before connect_timeout (its name may become known and its
+///         port be opened until then), a rank never comes before connect_timeout (its number is in
 ///         the text) or goes before all have met; kRefused, on all ranks and with both values, if
 ///         the world size or algorithm differ or the rank is taken. Whose secret, version or byte
 ///         order differ is a stranger: only it gets kRefused, the others go on waiting.

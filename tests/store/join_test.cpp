@@ -223,11 +223,8 @@ TEST(Join, a_process_that_ended_before_it_came_is_named_at_once) {
   EXPECT_TRUE(contains(rank.text(), "rank 1 exited with code 7")) << rank.text();
 }
 
-TEST(Join, the_end_of_the_store_is_seen_while_waiting) {
-  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
-  JoinOptions options{.rank = 0, .world = 2, .host = "127.0.0.1", .secret = {}, .algorithm = ""};
-  options.port = net::local_port(listener);
-  auto waiting = std::async(std::launch::async, [&] { return try_join(options); });
+/// Plays a store that lets rank 0 of 2 in, and then says nothing.
+Guest let_in(const net::Fd& listener) {
   Gate gate(
       listener,
       {.side = Side::kAcceptor, .rank = kStoreRank, .peer = kAnyRank, .world = 2, .secret = {}});
@@ -239,11 +236,42 @@ TEST(Join, the_end_of_the_store_is_seen_while_waiting) {
     gate.step();
     guests = gate.take_guests();
   }
-  guests.clear();
+  return std::move(guests.front());
+}
+
+TEST(Join, the_end_of_the_store_is_seen_while_waiting) {
+  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
+  JoinOptions options{.rank = 0, .world = 2, .host = "127.0.0.1", .secret = {}, .algorithm = ""};
+  options.port = net::local_port(listener);
+  auto waiting = std::async(std::launch::async, [&] { return try_join(options); });
+  (void)let_in(listener);
   const auto rank = waiting.get();
   ASSERT_TRUE(rank.error);
   EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
   EXPECT_TRUE(contains(rank.text(), "has closed the connection")) << rank.text();
+}
+
+TEST(Join, a_store_that_falls_silent_is_given_up_two_seconds_after_the_deadline) {
+  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
+  JoinOptions options{.rank = 0,
+                      .world = 2,
+                      .host = "127.0.0.1",
+                      .port = net::local_port(listener),
+                      .secret = {},
+                      .algorithm = "",
+                      .connect_timeout = seconds(1)};
+  const auto start = Clock::now();
+  auto waiting = std::async(std::launch::async, [&] { return try_join(options); });
+  const Guest guest = let_in(listener);
+  const auto rank = waiting.get();
+  const auto took = Clock::now() - start;
+  ASSERT_TRUE(rank.error);
+  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
+  EXPECT_TRUE(contains(rank.text(), "has not said within 1 s that all ranks have come"))
+      << rank.text();
+  EXPECT_EQ(kVerdictGrace, seconds(2));
+  EXPECT_GE(took, options.connect_timeout + kVerdictGrace);
+  EXPECT_LT(took, options.connect_timeout + kVerdictGrace + seconds(3)) << "slack for a busy host";
 }
 
 /// Connections that are not of the job: silent ones, talkers, and ones that leave at once.
