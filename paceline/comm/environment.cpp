@@ -98,6 +98,7 @@ void read_ranks(const GetVariable& get, Environment& into) {
 void read_master(const GetVariable& get, Environment& into) {
   into.master_addr = need(get, "MASTER_ADDR");
   into.master_port = static_cast<std::uint16_t>(need_number(get, "MASTER_PORT", 1, kHighestPort));
+  into.master_variables = "MASTER_ADDR, MASTER_PORT";
 }
 
 /// PACELINE_AUTH=none, or nothing.
@@ -159,6 +160,7 @@ Environment read_torchrun(const GetVariable& get) {
   result.master_addr =
       fmt::format("@paceline-{}-{:.64}-{}-{}", net::user_id(), run, result.master_port, restart);
   result.master_port = 0;
+  result.master_variables = "TORCHELASTIC_RUN_ID, MASTER_PORT";
   result.serves_store = result.rank == 0;
   result.secret = read_secret_source(get);
   return result;

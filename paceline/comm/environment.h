@@ -34,9 +34,10 @@ struct Environment {
   int local_world_size = 1;
   int node_rank = 0;
   int node_count = 1;
-  std::string master_addr = {};   ///< the store's host, or "@name" for an abstract UNIX socket
-  std::uint16_t master_port = 0;  ///< 0 for "@name"
-  bool serves_store = false;      ///< no launcher serves the store: this rank does
+  std::string master_addr = {};       ///< the store's host, or "@name" for an abstract UNIX socket
+  std::uint16_t master_port = 0;      ///< 0 for "@name"
+  std::string master_variables = {};  ///< which ones say where, for errors
+  bool serves_store = false;          ///< no launcher serves the store: this rank does
   SecretSource secret = NoSecret{};
   std::optional<std::chrono::milliseconds> connect_timeout = {};
 };

@@ -43,6 +43,7 @@ Communicator init(const InitOptions& options) {
        .world = environment.world_size,
        .host = environment.master_addr,
        .port = environment.master_port,
+       .named_by = environment.master_variables,
        .secret = secret,
        .algorithm = options.algorithm ? std::string(name_of(*options.algorithm)) : std::string(),
        .connect_timeout = timeout});

@@ -25,8 +25,8 @@ struct InitOptions {
 /// Order   Every rank calls it. Returns when all have come.
 /// Errors  UsageError that names the variable if the environment is missing or contradicts itself
 ///         (without a launcher: `paceline run -n 1 -- program`). CommError kConnectFailed, which
-///         names the rank that never came; kRefused if secret, version, world size or algorithm
-///         differ.
+///         names the rank that never came, or the address and its variables if nobody answers
+///         there; kRefused if secret, version, world size or algorithm differ.
 [[nodiscard]] Communicator init(const InitOptions& options = {});
 
 /// What joins ranks that are threads.

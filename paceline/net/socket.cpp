@@ -217,7 +217,8 @@ Fd connect_unix_abstract(std::string_view name, Deadline deadline) {
   Fd socket = make_socket(AF_UNIX);
   const int code = connect_local(socket, address, deadline);
   if (code == ETIMEDOUT) throw TimedOut(fmt::format("connecting to @{}", name));
-  if (code != 0) throw SystemError(code, fmt::format("connecting to @{}", name));
+  if (code != 0)
+    throw SystemError(code, fmt::format("connecting to @{}", name), "is the other side running?");
   return socket;
 }
 

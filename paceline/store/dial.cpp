@@ -22,16 +22,24 @@ constexpr std::chrono::seconds kHandshakeLimit{5};
 constexpr std::chrono::milliseconds kLostHostLimit{30'000};
 constexpr std::chrono::milliseconds kRetryPause{20};
 
+/// "node7:29500 (MASTER_ADDR, MASTER_PORT)".
+std::string place(const JoinOptions& options) {
+  const std::string name = name_of_store(options);
+  return options.named_by.empty() ? name : fmt::format("{} ({})", name, options.named_by);
+}
+
 class Dialler {
  public:
   Dialler(const JoinOptions& options, Deadline deadline)
-      : options_(options), deadline_(deadline), store_(name_of_store(options)) {}
+      : options_(options), deadline_(deadline), store_(place(options)) {}
   Channel run();
 
  private:
   [[noreturn]] void fail(CommErrc code, const std::string& text) const {
     throw join_error(options_, code, -1, text);
   }
+  [[noreturn]] void fail_unreached(const std::string& why) const;
+  [[noreturn]] void fail_refused(const Refusal& refusal) const;
   net::Fd dial();
   net::Fd dial_local();
   std::optional<Channel> shake_hands(net::Fd socket);
@@ -42,13 +50,27 @@ class Dialler {
   const std::string store_;
 };
 
+void Dialler::fail_unreached(const std::string& why) const {
+  const std::string limit =
+      deadline_.passed() ? " within " + name_duration(options_.connect_timeout) : "";
+  fail(CommErrc::kConnectFailed,
+       fmt::format("the store at {} cannot be reached{}: {}", store_, limit, why));
+}
+
+void Dialler::fail_refused(const Refusal& refusal) const {
+  const bool foreign = refusal.code == RefusalCode::kNotOurs;
+  fail(foreign ? CommErrc::kConnectFailed : CommErrc::kRefused,
+       fmt::format("no admission to the store at {}: {}{}", store_, to_text(refusal),
+                   foreign ? "; is this the address at which the store listens?" : ""));
+}
+
 Channel Dialler::run() {
   for (;;) {
     if (auto channel = shake_hands(dial())) return std::move(*channel);
     if (deadline_.passed())
       fail(CommErrc::kConnectFailed,
            fmt::format("the store at {} takes connections but does not finish the handshake "
-                       "within {}",
+                       "within {}; is it stopped, or does something else listen there?",
                        store_, name_duration(options_.connect_timeout)));
     pause();
   }
@@ -61,8 +83,7 @@ net::Fd Dialler::dial() {
     net::limit_unacknowledged(socket, kLostHostLimit);
     return socket;
   } catch (const net::SystemError& error) {
-    fail(CommErrc::kConnectFailed,
-         fmt::format("the store at {} cannot be reached: {}", store_, error.what()));
+    fail_unreached(error.what());
   }
 }
 
@@ -99,12 +120,7 @@ std::optional<Channel> Dialler::shake_hands(net::Fd socket) {
     outcome = half.step();
   }
   if (outcome == HalfOpen::Outcome::kLost) return std::nullopt;
-  if (outcome == HalfOpen::Outcome::kRefused) {
-    const Refusal& refusal = half.handshake().refusal();
-    const bool foreign = refusal.code == RefusalCode::kNotOurs;
-    fail(foreign ? CommErrc::kConnectFailed : CommErrc::kRefused,
-         fmt::format("no admission to the store at {}: {}", store_, to_text(refusal)));
-  }
+  if (outcome == HalfOpen::Outcome::kRefused) fail_refused(half.handshake().refusal());
   return Channel(half.take_socket(), half.handshake().session_key(), Side::kInitiator);
 }
 

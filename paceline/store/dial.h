@@ -16,7 +16,7 @@ namespace paceline::store {
 /// Whether the store is on this host, at an abstract UNIX socket.
 [[nodiscard]] bool is_local(const JoinOptions& options);
 
-/// "node7:29500", "@name": the store as errors name it.
+/// "node7:29500", "@name".
 [[nodiscard]] std::string name_of_store(const JoinOptions& options);
 
 /// Why a rank does not get into its job. Its number goes before `text`.

@@ -29,6 +29,7 @@ struct JoinOptions {
   int world = 1;
   std::string host;        ///< the store's host, or "@name" for an abstract UNIX socket
   std::uint16_t port = 0;  ///< the store's port; unused for "@name"
+  std::string named_by{};  ///< who says so, for errors: "MASTER_ADDR, MASTER_PORT"; empty: nobody
   Secret secret;
   std::string algorithm;  ///< override that all ranks must share; empty: none
   /// For all that join() does. The error may come kVerdictGrace later.

@@ -82,6 +82,7 @@ TEST(Environment, reads_all_that_our_launcher_sets) {
   EXPECT_EQ(found.node_count, 2);
   EXPECT_EQ(found.master_addr, "node7");
   EXPECT_EQ(found.master_port, 4711);
+  EXPECT_EQ(found.master_variables, "MASTER_ADDR, MASTER_PORT");
   EXPECT_FALSE(found.serves_store);
   EXPECT_EQ(std::get<SecretDescriptor>(found.secret).number, 9);
   EXPECT_EQ(found.connect_timeout, std::chrono::milliseconds(2500));
@@ -149,6 +150,7 @@ TEST(Environment, ranks_of_torchrun_meet_at_a_name_of_their_own) {
   EXPECT_EQ(first.launcher, Launcher::kTorchrun);
   EXPECT_TRUE(first.master_addr.starts_with("@paceline-")) << first.master_addr;
   EXPECT_EQ(first.master_port, 0);
+  EXPECT_EQ(first.master_variables, "TORCHELASTIC_RUN_ID, MASTER_PORT");
   EXPECT_TRUE(first.serves_store);
   const Environment second = read(with(with(torchrun(), "RANK", "1"), "LOCAL_RANK", "1"));
   EXPECT_FALSE(second.serves_store);

@@ -125,22 +125,6 @@ TEST(Join, names_the_ranks_that_never_come) {
   }
 }
 
-TEST(Join, says_that_the_store_cannot_be_reached) {
-  net::Fd closed = net::listen_tcp("127.0.0.1", 0);
-  const auto port = net::local_port(closed);
-  closed.reset();
-  const auto rank = try_join({.rank = 0,
-                              .world = 2,
-                              .host = "127.0.0.1",
-                              .port = port,
-                              .secret = {},
-                              .algorithm = "",
-                              .connect_timeout = milliseconds(100)});
-  ASSERT_TRUE(rank.error);
-  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
-  EXPECT_TRUE(contains(rank.text(), fmt::format("127.0.0.1:{}", port))) << rank.text();
-}
-
 TEST(Join, another_secret_is_refused_at_once_and_the_others_learn_of_it) {
   Store store(2);
   auto wrong = store.options(1);
@@ -315,39 +299,6 @@ TEST(Join, a_crowd_of_silent_strangers_does_not_keep_ranks_out) {
   auto ranks = join_all(everybody(store, 2));
   ASSERT_TRUE(ranks[0].membership) << ranks[0].text();
   ASSERT_TRUE(ranks[1].membership) << ranks[1].text();
-}
-
-TEST(Join, something_else_at_the_stores_port_is_told_from_a_store) {
-  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
-  std::jthread other([&] {
-    const net::Fd socket = net::accept(listener, soon());
-    const std::string words = "HTTP/1.1 400 Bad Request\r\n\r\n";
-    net::send_all(socket, std::as_bytes(std::span(words)), soon());
-    (void)net::wait_readable(socket, soon());
-  });
-  const auto rank = try_join({.rank = 0,
-                              .world = 2,
-                              .host = "127.0.0.1",
-                              .port = net::local_port(listener),
-                              .secret = {},
-                              .algorithm = ""});
-  ASSERT_TRUE(rank.error);
-  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
-  EXPECT_TRUE(contains(rank.text(), "does not speak paceline's protocol")) << rank.text();
-}
-
-TEST(Join, a_store_that_never_speaks_is_given_up_at_the_deadline) {
-  const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
-  const auto rank = try_join({.rank = 0,
-                              .world = 2,
-                              .host = "127.0.0.1",
-                              .port = net::local_port(listener),
-                              .secret = {},
-                              .algorithm = "",
-                              .connect_timeout = milliseconds(200)});
-  ASSERT_TRUE(rank.error);
-  EXPECT_EQ(rank.error->code(), CommErrc::kConnectFailed);
-  EXPECT_TRUE(contains(rank.text(), "does not finish the handshake")) << rank.text();
 }
 
 TEST(Join, wrong_numbers_are_usage_errors) {
