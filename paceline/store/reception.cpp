@@ -11,6 +11,7 @@ Session& Reception::open(Time now) {
   SessionOptions options;
   options.hub.world = options_.world;
   options.generation = random_nonzero();
+  options.store = store_;
   options.connect_timeout = options_.connect_timeout;
   Session& session = sessions_.emplace_back(options, now);
   session.set_hint(hint_);

@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paceline/store/half_open.h"
@@ -23,7 +24,9 @@ class Reception {
  public:
   using Time = Clock::time_point;
 
-  explicit Reception(const ServerOptions& options) : options_(options) {}
+  /// `store` is where ranks meet, for errors.
+  Reception(const ServerOptions& options, std::string store)
+      : options_(options), store_(std::move(store)) {}
 
   /// Where `rank` belongs, or nothing and the reason in `refusal`.
   [[nodiscard]] Session* welcome(int rank, const Hello& hello, Time now, std::string& refusal);
@@ -42,6 +45,7 @@ class Reception {
   Session& open(Time now);
 
   ServerOptions options_;
+  std::string store_;
   std::list<Session> sessions_;
   std::map<int, std::string> exits_;  // ranks whose process has ended
   std::string hint_;

@@ -56,7 +56,7 @@ struct Server::State {
   State(net::Fd socket, const ServerOptions& options)
       : listener(prepared(std::move(socket))),
         gate(listener, terms_of(options)),
-        reception(options) {}
+        reception(options, net::local_address(listener)) {}
 
   void run(const std::stop_token& stop);
   void turn();

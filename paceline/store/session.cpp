@@ -18,6 +18,11 @@ std::string quoted(const std::string& algorithm) {
   return algorithm.empty() ? "no override" : fmt::format("\"{}\"", algorithm);
 }
 
+std::string_view advice_on(const std::vector<int>& absent) {
+  return absent.size() == 1 ? "; is it running, and was it given this address?"
+                            : "; are they running, and were they given this address?";
+}
+
 }  // namespace
 
 Session::Session(const SessionOptions& options, Time now)
@@ -146,10 +151,15 @@ void Session::check_patience(Time now) {
   const bool gathering = phase_ == Phase::kGathering;
   if (now < (gathering ? patience_ : patience_ + kLinkingGrace)) return;
   const auto absent = missing();
-  std::string text = fmt::format("{} {} within {}", name_ranks(absent),
-                                 gathering ? "never came" : "did not connect to all others",
-                                 name_duration(shortest_));
-  if (!hint_.empty()) text += "; " + hint_;
+  const std::string what =
+      gathering ? "never came to the store at " + options_.store : "did not connect to all others";
+  std::string text =
+      fmt::format("{} {} within {}", name_ranks(absent), what, name_duration(shortest_));
+  if (!hint_.empty()) {
+    text += "; " + hint_;
+  } else if (gathering) {
+    text += advice_on(absent);
+  }
   fail({.code = CommErrc::kConnectFailed,
         .rank = -1,
         .peer = absent.empty() ? -1 : absent.front(),

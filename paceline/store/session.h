@@ -18,6 +18,7 @@ namespace paceline::store {
 struct SessionOptions {
   HubOptions hub;
   std::uint32_t generation = 0;
+  std::string store{};  ///< where ranks meet, "10.0.0.5:29500", for errors
   std::chrono::milliseconds connect_timeout{std::chrono::seconds(60)};
 };
 

@@ -27,6 +27,7 @@ class SessionTest : public ::testing::Test {
     SessionOptions o;
     o.hub.world = kWorld;
     o.generation = 5;
+    o.store = "10.0.0.0:29500";
     return o;
   }
   void admit(int rank, milliseconds patience = seconds(60)) {
@@ -108,7 +109,9 @@ TEST_F(SessionTest, names_the_ranks_that_never_come) {
   const auto cause = cause_for({1});
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->code, CommErrc::kConnectFailed);
-  EXPECT_EQ(cause->text, "ranks 0, 2 never came within 1 min");
+  EXPECT_EQ(cause->text,
+            "ranks 0, 2 never came to the store at 10.0.0.0:29500 within 1 min; are they running, "
+            "and were they given this address?");
   EXPECT_EQ(cause->peer, 0);
 }
 
@@ -116,7 +119,10 @@ TEST_F(SessionTest, the_least_patient_rank_sets_the_time) {
   admit(1);
   admit(2, seconds(2));
   pass(seconds(2));
-  EXPECT_EQ(cause_for({1, 2})->text, "rank 0 never came within 2 s");
+  EXPECT_EQ(
+      cause_for({1, 2})->text,
+      "rank 0 never came to the store at 10.0.0.0:29500 within 2 s; is it running, and was it "
+      "given this address?");
 }
 
 TEST_F(SessionTest, says_what_else_was_seen_at_the_door) {
@@ -126,7 +132,7 @@ TEST_F(SessionTest, says_what_else_was_seen_at_the_door) {
   pass(seconds(60));
   EXPECT_TRUE(session.take_outgoing().size() >= 2);
   admit(0);
-  EXPECT_NE(cause_for({0})->text.find("; a connection from 10.0.0.9:5"), std::string::npos);
+  EXPECT_NE(cause_for({0})->text.find("1 min; a connection from 10.0.0.9:5"), std::string::npos);
 }
 
 TEST_F(SessionTest, a_rank_that_comes_after_the_end_gets_the_reason) {
@@ -209,7 +215,7 @@ class ReceptionTest : public ::testing::Test {
   }
 
   Session::Time now = Clock::now();
-  Reception reception{{.world = 2, .secret = {}}};
+  Reception reception{{.world = 2, .secret = {}}, "10.0.0.0:29500"};
   std::string refusal;
 };
 
