@@ -56,6 +56,7 @@ class Supervisor {
   void collect_ends();
   void enter(Stage stage, std::chrono::milliseconds limit);
   void advance_stage();
+  void pass_notices_on();
   void signal_groups(int signal);
   void drain();
   [[nodiscard]] Outcome outcome() const;
@@ -105,6 +106,7 @@ void Supervisor::sleep(net::SignalFd& signals) {
     for (std::size_t i = 0; i < RankOutput::kPipes; ++i)
       items.push_back({.fd = &rank.output->pipe(i), .recv = true});
   }
+  if (meeting_.server) items.push_back({.fd = &meeting_.server->notices(), .recv = true});
   (void)net::poll(items, stage_ends_);
   while (const auto signal = signals.next()) take_signal(*signal);
   for (Rank& rank : ranks_) rank.output->pump();
@@ -192,9 +194,15 @@ Outcome Supervisor::outcome() const {
   return result;
 }
 
+void Supervisor::pass_notices_on() {
+  if (!meeting_.server) return;
+  for (const std::string& notice : meeting_.server->take_notices()) screen_.note(notice);
+}
+
 int Supervisor::run(net::SignalFd& signals) {
   while (!all_ended()) {
     sleep(signals);
+    pass_notices_on();
     collect_ends();
     if (!all_ended()) advance_stage();
   }

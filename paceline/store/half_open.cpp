@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paceline/store/half_open.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <utility>
 
@@ -17,12 +15,16 @@ namespace {
 
 constexpr std::chrono::seconds kHalfOpenLimit{2};
 constexpr std::size_t kMaxHalfOpen = 128;
+constexpr std::size_t kMaxTalkers = 16;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
 
 HalfOpen::HalfOpen(net::Fd socket, const Terms& terms, Deadline deadline)
-    : socket_(std::move(socket)), handshake_(terms), deadline_(deadline) {}
+    : socket_(std::move(socket)),
+      address_(net::peer_address(socket_)),
+      handshake_(terms),
+      deadline_(deadline) {}
 
 bool HalfOpen::write() {
   for (;;) {
@@ -115,9 +117,8 @@ void Gate::finish(HalfOpen& one, HalfOpen::Outcome outcome) {
     return;
   }
   ++strangers_;
-  if (refused && handshake.refusal().code != RefusalCode::kNotOurs)
-    last_refusal_ = fmt::format("a connection from {} was refused: {}",
-                                net::peer_address(one.socket()), to_text(handshake.refusal()));
+  if (!refused || handshake.refusal().code == RefusalCode::kNotOurs) return;
+  if (talkers_.size() < kMaxTalkers) talkers_.push_back({one.address(), handshake.refusal()});
 }
 
 void Gate::step() {
@@ -135,5 +136,6 @@ void Gate::step() {
 
 std::vector<Guest> Gate::take_guests() { return std::exchange(guests_, {}); }
 std::vector<Offender> Gate::take_offenders() { return std::exchange(offenders_, {}); }
+std::vector<Stranger> Gate::take_strangers() { return std::exchange(talkers_, {}); }
 
 }  // namespace paceline::store

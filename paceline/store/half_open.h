@@ -31,7 +31,8 @@ class HalfOpen {
   [[nodiscard]] const Handshake& handshake() const { return handshake_; }
   /// Whether the other end has sent anything at all.
   [[nodiscard]] bool heard() const { return heard_; }
-  [[nodiscard]] const net::Fd& socket() const { return socket_; }
+  /// "10.0.0.2:4711": the other end, also after it has gone.
+  [[nodiscard]] const std::string& address() const { return address_; }
   /// Gives the socket away, once accepted.
   [[nodiscard]] net::Fd take_socket() { return std::move(socket_); }
 
@@ -40,6 +41,7 @@ class HalfOpen {
   bool read();
 
   net::Fd socket_;
+  std::string address_;
   Handshake handshake_;
   Deadline deadline_;
   std::vector<std::byte> unsent_;
@@ -59,6 +61,12 @@ struct Offender {
   Refusal refusal;
 };
 
+/// Somebody who spoke our protocol and did not prove to be of this job.
+struct Stranger {
+  std::string address;  ///< "10.0.0.2:4711"
+  Refusal refusal;
+};
+
 /// Takes the connections of one listener and lets in those that belong to the job.
 class Gate {
  public:
@@ -75,8 +83,8 @@ class Gate {
   [[nodiscard]] std::vector<Offender> take_offenders();
   /// Connections dropped because they were not of this job.
   [[nodiscard]] std::uint64_t strangers() const { return strangers_; }
-  /// What the last stranger that spoke our protocol got for an answer; empty if there was none.
-  [[nodiscard]] const std::string& last_refusal() const { return last_refusal_; }
+  /// Those of them that had something to say; of a crowd the first ones.
+  [[nodiscard]] std::vector<Stranger> take_strangers();
 
  private:
   void accept();
@@ -89,7 +97,7 @@ class Gate {
   std::vector<Guest> guests_;
   std::vector<Offender> offenders_;
   std::uint64_t strangers_ = 0;
-  std::string last_refusal_;
+  std::vector<Stranger> talkers_;   // at most kMaxTalkers
   std::optional<Deadline> paused_;  // accept() failed: too many open files
 };
 

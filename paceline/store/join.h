@@ -69,7 +69,7 @@ struct ServerOptions {
 
 /// The meeting place and the hub of the control channel, on a thread of its own.
 ///
-/// Threads  note_exit() and strangers() from any thread.
+/// Threads  note_exit(), take_notices() and strangers() from any thread.
 class Server {
  public:
   /// Serves on an already bound and listening socket (TCP or abstract UNIX), never re-bound.
@@ -81,6 +81,12 @@ class Server {
   /// Tells the hub how a rank's process ended ("was killed by SIGKILL", "exited with code 7"), so
   /// that the other ranks' errors can say so.
   void note_exit(int rank, const std::string& how);
+
+  /// What a person at the store's host should know while ranks are missing, each text once:
+  /// "still waiting for rank 1: a connection from 10.0.0.2:4711 was refused: the secret differs …".
+  [[nodiscard]] std::vector<std::string> take_notices();
+  /// Readable while take_notices() has something to give.
+  [[nodiscard]] const net::Fd& notices() const;
 
   /// Connections dropped because they were not of this job.
   [[nodiscard]] std::uint64_t strangers() const;

@@ -4,10 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "paceline/store/verdict.h"
 
 namespace paceline::store {
+namespace {
+
+constexpr std::size_t kMostNotices = 8;
+
+}  // namespace
 
 Session& Reception::open(Time now) {
+  if (!sessions_.empty()) noticed_.clear();
   SessionOptions options;
   options.hub.world = options_.world;
   options.generation = random_nonzero();
@@ -52,10 +62,32 @@ void Reception::note_exit(int rank, const std::string& how, Time now) {
   for (auto& session : sessions_) session.note_exit(rank, how, now);
 }
 
-void Reception::set_hint(const std::string& hint) {
-  hint_ = hint;
-  if (!sessions_.empty()) sessions_.back().set_hint(hint);
+std::vector<int> Reception::awaited() const {
+  std::vector<int> everybody(static_cast<std::size_t>(options_.world));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  if (sessions_.empty()) return everybody;
+  const Session& session = sessions_.back();
+  return session.running() || session.failed() ? std::vector<int>() : session.missing();
 }
+
+void Reception::note_stranger(const Stranger& stranger) {
+  const std::string reason = to_text(stranger.refusal);
+  hint_ = fmt::format("a connection from {} was refused: {}", stranger.address, reason);
+  if (!sessions_.empty()) sessions_.back().set_hint(hint_);
+  // Its port differs each time that it tries.
+  notice(stranger.address.substr(0, stranger.address.rfind(':')), reason);
+}
+
+void Reception::notice(const std::string& host, const std::string& reason) {
+  const auto absent = awaited();
+  if (absent.empty() || noticed_.size() == kMostNotices) return;
+  if (!noticed_.insert(host + ' ' + reason).second) return;
+  notices_.push_back(fmt::format("still waiting for {}: {}", name_ranks(absent), hint_));
+  if (noticed_.size() == kMostNotices)
+    notices_.push_back("connections that are refused from now on are only counted");
+}
+
+std::vector<std::string> Reception::take_notices() { return std::exchange(notices_, {}); }
 
 void Reception::advance(Time now) {
   for (auto& session : sessions_) session.advance(now);

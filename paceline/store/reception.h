@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +33,12 @@ class Reception {
   [[nodiscard]] Session* welcome(int rank, const Hello& hello, Time now, std::string& refusal);
   /// Somebody of this job came with terms that do not fit: an open meeting can never be complete.
   void turn_away(const Offender& offender, Time now);
+  /// Somebody who may or may not be of this job was refused. The meeting goes on, else a stranger
+  /// could end it; the ranks that wait in vain and take_notices() tell of it.
+  void note_stranger(const Stranger& stranger);
+  /// What a person should know while ranks are missing; each text once per meeting, a few at most.
+  [[nodiscard]] std::vector<std::string> take_notices();
   void note_exit(int rank, const std::string& how, Time now);
-  void set_hint(const std::string& hint);
   void advance(Time now);
   /// Forgets sessions that nobody is connected to any more, but for the newest.
   void forget_finished();
@@ -43,12 +48,17 @@ class Reception {
 
  private:
   Session& open(Time now);
+  /// Ranks that the others wait for.
+  [[nodiscard]] std::vector<int> awaited() const;
+  void notice(const std::string& host, const std::string& reason);
 
   ServerOptions options_;
   std::string store_;
   std::list<Session> sessions_;
   std::map<int, std::string> exits_;  // ranks whose process has ended
   std::string hint_;
+  std::set<std::string> noticed_;  // in this meeting
+  std::vector<std::string> notices_;
 };
 
 }  // namespace paceline::store

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <list>
 #include <thread>
 #include <utility>
@@ -63,6 +64,7 @@ struct Server::State {
   void sleep();
   void take_notes();
   void open_door();
+  void tell_of_strangers();
   void read(Peer& peer);
   void take(Peer& peer, const Message& message);
   void take_hello(Peer& peer, const Message& message);
@@ -78,9 +80,11 @@ struct Server::State {
   std::uint64_t silent_guests = 0;
 
   net::Wakeup wakeup;
+  net::Wakeup bell;  // notices wait
   std::atomic<std::uint64_t> strangers{0};
   Mutex mutex;
   std::vector<std::pair<int, std::string>> notes PACELINE_GUARDED_BY(mutex);
+  std::vector<std::string> notices PACELINE_GUARDED_BY(mutex);
 
   std::jthread thread;
 };
@@ -141,10 +145,19 @@ void Server::State::open_door() {
          .rank = guest.rank});
   for (const Offender& offender : gate.take_offenders())
     reception.turn_away(offender, Clock::now());
-  const auto count = gate.strangers() + silent_guests;
-  if (count == strangers.load()) return;
-  strangers = count;
-  reception.set_hint(gate.last_refusal());
+  strangers = gate.strangers() + silent_guests;
+  tell_of_strangers();
+}
+
+void Server::State::tell_of_strangers() {
+  for (const Stranger& stranger : gate.take_strangers()) reception.note_stranger(stranger);
+  auto fresh = reception.take_notices();
+  if (fresh.empty()) return;
+  {
+    MutexLock lock(mutex);
+    std::ranges::move(fresh, std::back_inserter(notices));
+  }
+  bell.wake();
 }
 
 void Server::State::read(Peer& peer) {
@@ -231,6 +244,14 @@ void Server::note_exit(int rank, const std::string& how) {
   }
   state_->wakeup.wake();
 }
+
+std::vector<std::string> Server::take_notices() {
+  state_->bell.drain();  // first: a notice that comes meanwhile rings again
+  MutexLock lock(state_->mutex);
+  return std::exchange(state_->notices, {});
+}
+
+const net::Fd& Server::notices() const { return state_->bell.fd(); }
 
 std::uint64_t Server::strangers() const { return state_->strangers.load(); }
 

@@ -49,6 +49,8 @@ class Session {
   [[nodiscard]] bool has(int rank) const { return guests_.at(index(rank)).hello.has_value(); }
   [[nodiscard]] bool connected(int rank) const { return hub_.connected(rank); }
   [[nodiscard]] bool any_connected() const;
+  /// Who has not come yet or, once all have, is not connected to all others.
+  [[nodiscard]] std::vector<int> missing() const;
   /// Whether all ranks are connected to each other.
   [[nodiscard]] bool running() const { return phase_ == Phase::kRunning; }
   /// Whether a cause has ended it; a rank that came to it may then open a new one.
@@ -71,7 +73,6 @@ class Session {
   /// Before the start everybody is needed: a departure ends the meeting.
   void check_departures();
   void check_patience(Time now);
-  [[nodiscard]] std::vector<int> missing() const;
   void collect();
 
   SessionOptions options_;

@@ -12,11 +12,14 @@
 #include <thread>
 #include <vector>
 
+#include "paceline/base/error.h"
+#include "paceline/comm/secret.h"
 #include "paceline/net/child.h"
 #include "paceline/net/host.h"
 #include "paceline/net/poll.h"
 #include "paceline/net/socket.h"
 #include "paceline/net/stream.h"
+#include "paceline/store/join.h"
 
 namespace paceline {
 namespace {
@@ -37,7 +40,7 @@ class Command {
 
   /// Waits for the end and collects all output.
   net::ExitStatus finish() {
-    std::thread errors([this] { error_ = read_all(child_.standard_error()); });
+    std::thread errors([this] { error_ += read_all(child_.standard_error()); });
     output_ += read_all(child_.standard_output());
     errors.join();
     const auto status = child_.wait(Deadline::after(kLimit));
@@ -47,14 +50,11 @@ class Command {
 
   /// Reads standard output until it holds `words`.
   bool wait_for(const std::string& words) {
-    std::array<std::byte, 256> into{};
-    while (output_.find(words) == std::string::npos) {
-      if (!net::wait_readable(child_.standard_output(), Deadline::after(kLimit))) return false;
-      const net::IoResult got = net::try_read(child_.standard_output(), into);
-      output_.append(reinterpret_cast<const char*>(into.data()), got.bytes);
-      if (got.closed) return false;
-    }
-    return true;
+    return read_until(child_.standard_output(), words, output_);
+  }
+  /// The same for standard error.
+  bool wait_for_error(const std::string& words) {
+    return read_until(child_.standard_error(), words, error_);
   }
 
   /// Whether the launcher and all that came from it end in time.
@@ -74,6 +74,17 @@ class Command {
     Texts environment = net::environment_variables();
     environment.insert(environment.end(), more.begin(), more.end());
     return net::spawn(PACELINE_COMMAND, arguments, environment, {.inherit = {&life_.second}});
+  }
+
+  static bool read_until(const net::Fd& from, const std::string& words, std::string& text) {
+    std::array<std::byte, 256> into{};
+    while (text.find(words) == std::string::npos) {
+      if (!net::wait_readable(from, Deadline::after(kLimit))) return false;
+      const net::IoResult got = net::try_read(from, into);
+      text.append(reinterpret_cast<const char*>(into.data()), got.bytes);
+      if (got.closed) return false;
+    }
+    return true;
   }
 
   static std::string read_all(const net::Fd& from) {
@@ -299,6 +310,28 @@ TEST(Run, wrong_flags_are_named) {
   expect_usage_error(run_shell("1", "true", {"--rocket"}), "--rocket");
   expect_usage_error(run_shell("1", "true", {"--nnodes", "2"}), "--master-addr");
   expect_usage_error(run_shell("1", "true", {"--log-dir", "/proc/no"}), "--log-dir");
+}
+
+TEST(Run, a_connection_with_another_secret_is_told_of_while_ranks_are_missing) {
+  Command command(run_shell("2", "echo \"port $MASTER_PORT.\"; exec sleep 600"));
+  ASSERT_TRUE(command.wait_for("."));
+  const std::string& output = command.output();
+  const int port = std::stoi(output.substr(output.find("port ") + 5));
+  EXPECT_THROW((void)store::join({.rank = 1,
+                                  .world = 2,
+                                  .host = "127.0.0.1",
+                                  .port = static_cast<std::uint16_t>(port),
+                                  .secret = make_secret(),
+                                  .algorithm = ""}),
+               CommError);
+  EXPECT_TRUE(command.wait_for_error("was refused: the secret differs")) << command.error();
+  EXPECT_TRUE(
+      command.error().starts_with("paceline: still waiting for ranks 0, 1: a connection "
+                                  "from 127.0.0.1:"))
+      << command.error();
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.finish(), (net::ExitStatus{.code = 128 + SIGTERM}));
+  EXPECT_EQ(count_of(command.error(), "still waiting"), 1U) << command.error();
 }
 
 const Texts kTwoHosts{"--nnodes",      "2",         "--node-rank",   "1",

@@ -128,23 +128,6 @@ TEST(Join, names_the_ranks_that_never_come) {
   }
 }
 
-TEST(Join, another_secret_is_refused_at_once_and_the_others_learn_of_it) {
-  Store store(2);
-  auto wrong = store.options(1);
-  wrong.secret = make_secret();
-  const auto refused = try_join(wrong);
-  ASSERT_TRUE(refused.error);
-  EXPECT_EQ(refused.error->code(), CommErrc::kRefused);
-  EXPECT_TRUE(contains(refused.text(), "the secret differs")) << refused.text();
-  auto right = store.options(0);
-  right.connect_timeout = milliseconds(1000);
-  const auto waiting = try_join(right);
-  ASSERT_TRUE(waiting.error);
-  EXPECT_TRUE(contains(waiting.text(), "rank 1 never came")) << waiting.text();
-  EXPECT_TRUE(contains(waiting.text(), "the secret differs")) << waiting.text();
-  EXPECT_EQ(store.server().strangers(), 1U) << "the verdict came after the count";
-}
-
 TEST(Join, no_secret_where_one_is_asked_for_is_refused) {
   Store store(2);
   auto options = store.options(1);
@@ -261,49 +244,6 @@ TEST(Join, a_store_that_falls_silent_is_given_up_two_seconds_after_the_deadline)
   EXPECT_LT(took, options.connect_timeout + kVerdictGrace + seconds(3)) << "slack for a busy host";
 }
 
-/// Connections that are not of the job: silent ones, talkers, and ones that leave at once.
-std::vector<net::Fd> strangers_at(std::uint16_t port) {
-  std::vector<net::Fd> open;
-  for (const std::string_view words :
-       {std::string_view(), std::string_view("GET / HTTP/1.1\r\n\r\n"), std::string_view("PLHS"),
-        std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0", 12)}) {
-    open.push_back(net::connect_tcp("127.0.0.1", port, soon()));
-    if (!words.empty())
-      net::send_all(open.back(), std::as_bytes(std::span(words.data(), words.size())), soon());
-  }
-  (void)net::connect_tcp("127.0.0.1", port, soon());
-  return open;
-}
-
-TEST(Join, strangers_do_not_disturb_the_meeting_and_are_counted) {
-  Store store(3);
-  const auto before = strangers_at(store.port());
-  auto ranks = join_all(everybody(store, 3));
-  for (const auto& rank : ranks) ASSERT_TRUE(rank.membership) << rank.text();
-  check_sockets(ranks);
-  // The talkers are seen through at once, the silent ones within two seconds.
-  for (const auto& stranger : before) {
-    std::byte word{};
-    const net::Fd& fd = stranger;
-    EXPECT_TRUE(net::wait_readable(fd, soon()));
-    EXPECT_TRUE(net::try_read(fd, std::span(&word, 1)).closed);
-  }
-  // A connection is closed a moment before it is counted.
-  for (const auto limit = soon(); store.server().strangers() < 5 && !limit.passed();)
-    std::this_thread::yield();
-  EXPECT_EQ(store.server().strangers(), 5U);
-}
-
-TEST(Join, a_crowd_of_silent_strangers_does_not_keep_ranks_out) {
-  Store store(2);
-  std::vector<net::Fd> crowd;
-  for (int i = 0; i < 300; ++i)
-    crowd.push_back(net::connect_tcp("127.0.0.1", store.port(), soon()));
-  auto ranks = join_all(everybody(store, 2));
-  ASSERT_TRUE(ranks[0].membership) << ranks[0].text();
-  ASSERT_TRUE(ranks[1].membership) << ranks[1].text();
-}
-
 TEST(Join, wrong_numbers_are_usage_errors) {
   EXPECT_THROW((void)join({.rank = 2, .world = 2, .host = "@x", .secret = {}, .algorithm = ""}),
                UsageError);
@@ -311,17 +251,6 @@ TEST(Join, wrong_numbers_are_usage_errors) {
                UsageError);
   EXPECT_THROW((void)join({.rank = 0, .world = 0, .host = "@x", .secret = {}, .algorithm = ""}),
                UsageError);
-}
-
-TEST(Server, needs_a_socket_and_a_world) {
-  EXPECT_THROW(Server(net::Fd(), {.world = 2, .secret = {}}), UsageError);
-  EXPECT_THROW(Server(net::listen_tcp("127.0.0.1", 0), {.world = 0, .secret = {}}), UsageError);
-}
-
-TEST(Server, ends_quickly_with_half_open_connections) {
-  Store store(2);
-  const auto strangers = strangers_at(store.port());
-  store.stop();
 }
 
 }  // namespace

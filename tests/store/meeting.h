@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// @file
-/// For tests: a store on a free loopback port, and ranks as threads that join it.
+/// For tests: a store on a free loopback port, ranks as threads that join it, and what ranks say.
 
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 #include "paceline/net/socket.h"
 #include "paceline/store/hmac.h"
 #include "paceline/store/join.h"
+#include "paceline/store/message.h"
 
 namespace paceline::store::test {
 
@@ -23,6 +24,17 @@ inline Secret make_secret() {
   Secret secret;
   fill_random(secret.key.emplace());
   return secret;
+}
+
+inline Hello hello_of(int rank,
+                      int world,
+                      std::chrono::milliseconds patience = std::chrono::seconds(60)) {
+  return {.rank = static_cast<std::uint32_t>(rank),
+          .world = static_cast<std::uint32_t>(world),
+          .patience = patience,
+          .host = "node" + std::to_string(rank),
+          .address = "10.0.0." + std::to_string(rank) + ":1",
+          .algorithm = ""};
 }
 
 /// What join() gave or threw.

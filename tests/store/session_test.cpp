@@ -3,22 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include "paceline/store/reception.h"
+#include "tests/store/meeting.h"
 
 namespace paceline::store {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-Hello hello_of(int rank, int world, milliseconds patience = seconds(60)) {
-  return {.rank = static_cast<std::uint32_t>(rank),
-          .world = static_cast<std::uint32_t>(world),
-          .patience = patience,
-          .host = "node" + std::to_string(rank),
-          .address = "10.0.0." + std::to_string(rank) + ":1",
-          .algorithm = ""};
-}
+using test::hello_of;
 
 class SessionTest : public ::testing::Test {
  protected:
@@ -197,92 +189,6 @@ TEST_F(SessionTest, next_is_when_something_is_due) {
   EXPECT_EQ(session.next(), now + seconds(60));
   admit(0, seconds(2));
   EXPECT_EQ(session.next(), now + seconds(2));
-}
-
-class ReceptionTest : public ::testing::Test {
- protected:
-  Session* come(int rank) {
-    refusal.clear();
-    Session* session = reception.welcome(rank, hello_of(rank, 2), now, refusal);
-    if (session != nullptr) session->admit(rank, hello_of(rank, 2), now);
-    return session;
-  }
-  Session* start() {
-    come(0);
-    Session* session = come(1);
-    for (int r = 0; r < 2; ++r) session->take(r, Ready{}, now);
-    return session;
-  }
-
-  Session::Time now = Clock::now();
-  Reception reception{{.world = 2, .secret = {}}, "10.0.0.0:29500"};
-  std::string refusal;
-};
-
-TEST_F(ReceptionTest, a_rank_taken_twice_is_refused_and_ends_an_open_meeting) {
-  Session* session = come(0);
-  EXPECT_EQ(come(0), nullptr);
-  EXPECT_EQ(refusal, "rank 0 is taken twice: by node0 (10.0.0.0:1) and by node0 (10.0.0.0:1)");
-  EXPECT_TRUE(session->failed());
-}
-
-TEST_F(ReceptionTest, a_rank_taken_twice_does_not_disturb_a_running_job) {
-  Session* session = start();
-  EXPECT_EQ(come(1), nullptr);
-  EXPECT_FALSE(session->failed());
-}
-
-TEST_F(ReceptionTest, ranks_may_meet_again_under_a_new_generation) {
-  Session* first = start();
-  first->closed(0, now);
-  first->closed(1, now);
-  Session* second = come(1);
-  ASSERT_NE(second, nullptr);
-  EXPECT_NE(second, first);
-  EXPECT_EQ(come(0), second);
-}
-
-TEST_F(ReceptionTest, ranks_may_meet_again_while_the_failed_communicator_still_exists) {
-  Session* first = start();
-  first->fail({.text = "aborted"});
-  Session* second = come(0);
-  ASSERT_NE(second, nullptr);
-  EXPECT_NE(second, first);
-}
-
-TEST_F(ReceptionTest, a_second_meeting_knows_whose_process_has_ended) {
-  Session* first = start();
-  reception.note_exit(1, "was killed by SIGKILL", now);
-  first->closed(0, now);
-  Session* second = come(0);
-  ASSERT_NE(second, nullptr);
-  EXPECT_TRUE(second->failed());
-}
-
-TEST_F(ReceptionTest, finished_sessions_are_forgotten) {
-  for (int round = 0; round < 5; ++round) {
-    Session* session = start();
-    session->closed(0, now);
-    session->closed(1, now);
-    reception.forget_finished();
-  }
-  EXPECT_EQ(reception.sessions().size(), 1U);
-}
-
-TEST_F(ReceptionTest, a_rank_with_other_terms_ends_an_open_meeting_for_all) {
-  reception.turn_away({1, {RefusalCode::kWorld, 2, 3}}, now);
-  Session* session = come(0);
-  ASSERT_TRUE(session->failed());
-  const auto out = session->take_outgoing();
-  ASSERT_EQ(out.size(), 1U);
-  EXPECT_EQ(std::get<Event>(out[0].message).cause.text,
-            "the store refused rank 1: world size differs: 2 here, 3 at the other end");
-}
-
-TEST_F(ReceptionTest, a_rank_with_other_terms_does_not_disturb_a_running_job) {
-  Session* session = start();
-  reception.turn_away({1, {RefusalCode::kWorld, 2, 3}}, now);
-  EXPECT_FALSE(session->failed());
 }
 
 }  // namespace
