@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of `paceline run`.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "paceline/net/socket.h"
+#include "tests/apps/command.h"
+
+namespace paceline::test {
+namespace {
+
+TEST(RunFlags, wrong_flags_are_named) {
+  expect_usage_error(run_shell("0", "true"), "-n 0");
+  expect_usage_error(run_shell("two", "true"), "-n");
+  expect_usage_error({"run", "--", "true"}, "-n");
+  expect_usage_error({"run", "-n", "2"}, "after --");
+  expect_usage_error(run_shell("1", "true", {"--rocket"}), "--rocket");
+  expect_usage_error(run_shell("1", "true", {"--nnodes", "2"}), "--master-addr");
+  expect_usage_error(run_shell("1", "true", {"--log-dir", "/proc/no"}), "--log-dir");
+}
+
+const Texts kTwoHosts{"--nnodes",      "2",         "--node-rank",   "1",
+                      "--master-addr", "127.0.0.1", "--master-port", "1"};
+
+Texts two_hosts(Texts more) {
+  Texts flags = kTwoHosts;
+  flags.insert(flags.end(), more.begin(), more.end());
+  return run_shell("1", "true", flags);
+}
+
+TEST(RunFlags, several_hosts_need_a_secret_or_a_word_to_do_without) {
+  expect_usage_error(two_hosts({}), "--secret-file");
+  Command command(two_hosts({}), {"PACELINE_AUTH=none"});
+  EXPECT_EQ(command.finish(), net::ExitStatus{});
+}
+
+TEST(RunFlags, a_secret_file_that_is_missing_or_open_to_others_is_named) {
+  const Folder folder;
+  expect_usage_error(two_hosts({"--secret-file", folder.path() + "/none"}),
+                     folder.path() + "/none");
+  const std::string open =
+      folder.file("open", std::string(40, 's'), kPrivate | fs::perms::others_read);
+  expect_usage_error(two_hosts({"--secret-file", open}), "0604");
+  const std::string good = folder.file("good", std::string(40, 's'), kPrivate);
+  expect_usage_error(two_hosts({"--secret-file", good}), "PACELINE_AUTH", {"PACELINE_AUTH=none"});
+  Command command(two_hosts({"--secret-file", good}));
+  EXPECT_EQ(command.finish(), net::ExitStatus{});
+}
+
+TEST(RunFlags, a_port_in_use_names_the_flag) {
+  const net::Fd taken = net::listen_tcp("127.0.0.1", 0);
+  const std::string port = std::to_string(net::local_port(taken));
+  expect_usage_error(run_shell("1", "true", {"--master-port", port}), "--master-port");
+}
+
+TEST(RunFlags, help_and_version_are_a_success) {
+  Command help({"run", "--help"});
+  EXPECT_EQ(help.finish(), net::ExitStatus{});
+  EXPECT_NE(help.output().find("--nnodes"), std::string::npos);
+  Command version({"--version"});
+  EXPECT_EQ(version.finish(), net::ExitStatus{});
+}
+
+}  // namespace
+}  // namespace paceline::test
