@@ -29,6 +29,7 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
 struct Flags {
   RunOptions options;
   int master_port = 0;
+  std::string log_dir;
   double connect_timeout = 60;
   double grace = 10;
 };
@@ -58,7 +59,7 @@ void add_flags(CLI::App& run, Flags& flags) {
   run.add_option("--grace", flags.grace,
                  "seconds from SIGTERM to SIGKILL when the ranks have to end (10)")
       ->type_name("S");
-  run.add_option("--log-dir,--log_dir", options.log_dir,
+  run.add_option("--log-dir,--log_dir", flags.log_dir,
                  "folder for rankK.out and rankK.err, as the ranks wrote them")
       ->type_name("D");
 }
@@ -74,6 +75,7 @@ void add_run_command(CLI::App& root, Action& action, std::vector<std::string> pr
   run->callback([run, flags, &action] {
     RunOptions& options = flags->options;
     if (run->count("--master-port") > 0) options.master_port = flags->master_port;
+    if (run->count("--log-dir") > 0) options.log_dir = flags->log_dir;
     options.connect_timeout = to_milliseconds(flags->connect_timeout);
     options.grace = to_milliseconds(flags->grace);
     action = [flags] { return launch(flags->options); };

@@ -47,6 +47,8 @@ void check(const RunOptions& options) {
   check_seconds("--connect-timeout", options.connect_timeout);
   check_seconds("--grace", options.grace);
   check_hosts(options);
+  if (options.log_dir && options.log_dir->empty())
+    throw UsageError("--log-dir is empty: it must name a folder");
   if (options.command.empty() || options.command.front().empty())
     throw UsageError("no program to run: write it after --, as in `paceline run -n 2 -- ./train`");
 }

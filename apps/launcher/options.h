@@ -19,7 +19,7 @@ struct RunOptions {
   std::string secret_file = {};
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds grace = std::chrono::seconds(10);
-  std::string log_dir = {};
+  std::optional<std::string> log_dir = {};
   std::vector<std::string> command = {};  ///< program and arguments
 
   [[nodiscard]] int world_size() const noexcept { return ranks * nodes; }

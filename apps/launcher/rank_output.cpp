@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <utility>
-#include <vector>
 
 #include "paceline/base/error.h"
+#include "paceline/net/output.h"
 #include "paceline/net/stream.h"
+#include "paceline/net/system_error.h"
 
 namespace paceline::apps {
 namespace {
@@ -19,20 +20,23 @@ constexpr int kChunksAtOnce = 16;  // then the other ranks and signals get their
 
 }  // namespace
 
-RankOutput::RankOutput(int rank, const std::string& log_dir, Screen& screen)
+RankOutput::RankOutput(int rank, const std::optional<std::string>& log_dir, Screen& screen)
     : rank_(rank),
       screen_(screen),
       streams_{make_stream(StandardStream::kOutput, log_dir, "out"),
                make_stream(StandardStream::kError, log_dir, "err")} {}
 
 RankOutput::Stream RankOutput::make_stream(StandardStream to,
-                                           const std::string& log_dir,
+                                           const std::optional<std::string>& log_dir,
                                            const char* suffix) {
   Stream stream{to, net::Fd(), Lines([this, to](std::string_view text) { line(to, text); }), {}};
-  if (log_dir.empty()) return stream;
-  const std::string path = fmt::format("{}/rank{}.{}", log_dir, rank_, suffix);
-  stream.log.open(path, std::ios::binary | std::ios::trunc);
-  if (!stream.log) throw UsageError(fmt::format("--log-dir: cannot write '{}'", path));
+  if (!log_dir) return stream;
+  const std::string path = fmt::format("{}/rank{}.{}", *log_dir, rank_, suffix);
+  try {
+    stream.log = Log{.path = path, .file = net::create_file(path)};
+  } catch (const net::SystemError& error) {
+    throw UsageError(fmt::format("--log-dir: {}", error.what()));
+  }
   return stream;
 }
 
@@ -53,7 +57,10 @@ void RankOutput::pump(Stream& stream) {
   for (int i = 0; i < kChunksAtOnce && stream.pipe; ++i) {
     const net::IoResult got = net::try_read(stream.pipe, chunk);
     const std::string_view text(reinterpret_cast<const char*>(chunk.data()), got.bytes);
-    if (stream.log.is_open()) stream.log << text << std::flush;
+    if (stream.log) {
+      const int error = net::write_all(stream.log->file, text);
+      if (stream.log->error == 0) stream.log->error = error;
+    }
     stream.lines.feed(text);
     if (got.closed) stream.pipe.reset();
     if (got.would_block) break;
@@ -77,6 +84,16 @@ void RankOutput::finish() {
     stream.lines.finish();
   }
   screen_.live(rank_, {});
+}
+
+std::vector<std::string> RankOutput::losses() const {
+  std::vector<std::string> result;
+  for (const Stream& stream : streams_) {
+    if (!stream.log || stream.log->error == 0) continue;
+    result.push_back(fmt::format("cannot write to '{}': {}", stream.log->path,
+                                 net::errno_text(stream.log->error)));
+  }
+  return result;
 }
 
 }  // namespace paceline::apps

@@ -6,8 +6,9 @@
 
 #include <array>
 #include <deque>
-#include <fstream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/launcher/lines.h"
 #include "apps/launcher/screen.h"
@@ -21,9 +22,9 @@ class RankOutput {
  public:
   static constexpr std::size_t kLastLines = 10;
 
-  /// `log_dir` is empty or an existing folder.
-  /// Errors  UsageError that names --log-dir if a file cannot be made.
-  RankOutput(int rank, const std::string& log_dir, Screen& screen);
+  /// `log_dir` is an existing folder, if there is one.
+  /// Errors  UsageError that names --log-dir and why a file cannot be made.
+  RankOutput(int rank, const std::optional<std::string>& log_dir, Screen& screen);
   RankOutput(const RankOutput&) = delete;
   RankOutput& operator=(const RankOutput&) = delete;
 
@@ -40,16 +41,25 @@ class RankOutput {
   void finish();
 
   [[nodiscard]] const std::deque<std::string>& last_lines() const noexcept { return last_lines_; }
+  /// "cannot write to 'logs/rank0.out': No space left on device".
+  [[nodiscard]] std::vector<std::string> losses() const;
 
  private:
+  struct Log {
+    std::string path;
+    net::Fd file;
+    int error = 0;  ///< errno of the first write that failed
+  };
   struct Stream {
     net::StandardStream to;
     net::Fd pipe;
     Lines lines;
-    std::ofstream log;
+    std::optional<Log> log;
   };
 
-  Stream make_stream(net::StandardStream to, const std::string& log_dir, const char* suffix);
+  Stream make_stream(net::StandardStream to,
+                     const std::optional<std::string>& log_dir,
+                     const char* suffix);
   void pump(Stream& stream);
   void show_live();
   void line(net::StandardStream to, std::string_view text);

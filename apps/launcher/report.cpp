@@ -35,6 +35,14 @@ void add_last_lines(const Outcome& outcome, int rank, std::vector<std::string>& 
   for (const std::string& line : outcome.last_lines) lines.push_back("  | " + line);
 }
 
+void add_losses(const Outcome& outcome, std::vector<std::string>& lines) {
+  const std::size_t named = std::min(outcome.losses.size(), kMostNamed);
+  for (std::size_t i = 0; i < named; ++i)
+    lines.push_back(fmt::format("output of the ranks was lost: {}", outcome.losses[i]));
+  if (outcome.losses.size() > named)
+    lines.push_back(fmt::format("and to {} more files", outcome.losses.size() - named));
+}
+
 }  // namespace
 
 std::string describe(const net::ExitStatus& status) {
@@ -47,13 +55,14 @@ std::string describe(const net::ExitStatus& status) {
 
 int exit_code(const Outcome& outcome) {
   const bool all_ok = std::ranges::all_of(outcome.ends, &net::ExitStatus::ok);
-  if (all_ok) return 0;
+  if (all_ok) return outcome.losses.empty() ? 0 : 1;
   if (outcome.first_failure) return outcome.ends[*outcome.first_failure].shell_code();
   return 128 + outcome.interrupted_by.value_or(0);
 }
 
 std::vector<std::string> report(const Outcome& outcome) {
   std::vector<std::string> lines;
+  add_losses(outcome, lines);
   if (outcome.first_failure) {
     const int rank = outcome.first_rank + static_cast<int>(*outcome.first_failure);
     add_last_lines(outcome, rank, lines);

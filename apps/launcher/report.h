@@ -23,9 +23,11 @@ struct Outcome {
   std::optional<std::size_t> first_failure = {};  ///< local rank
   std::optional<int> interrupted_by = {};         ///< signal that we passed on
   std::deque<std::string> last_lines = {};        ///< of the first failure
+  std::vector<std::string> losses = {};           ///< why output of the ranks did not arrive
 };
 
-/// The first failing rank's code or 128 + signal; 0 if every rank succeeded.
+/// The first failing rank's code or 128 + signal. If every rank succeeded, 0, or 1 if output of
+/// theirs was lost.
 [[nodiscard]] int exit_code(const Outcome& outcome);
 
 /// Lines for standard error, the headline last; empty after a success.

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cerrno>
+
+#include "paceline/net/system_error.h"
+
 namespace paceline::apps {
 namespace {
 
@@ -40,12 +45,18 @@ void Screen::write(StandardStream stream, const std::string& text) {
   const std::string after = live_text();
   shown_ = !after.empty();
   if (stream == StandardStream::kOutput) {
-    (void)net::write_standard(stream, before + text + after);
+    put(stream, before + text + after);
     return;
   }
-  if (!before.empty()) (void)net::write_standard(StandardStream::kOutput, before);
-  (void)net::write_standard(stream, text);
-  if (!after.empty()) (void)net::write_standard(StandardStream::kOutput, after);
+  put(StandardStream::kOutput, before);
+  put(stream, text);
+  put(StandardStream::kOutput, after);
+}
+
+void Screen::put(StandardStream stream, std::string_view text) {
+  const int error = net::write_standard(stream, text);
+  int& first = errors_.at(static_cast<std::size_t>(stream));
+  if (first == 0) first = error;
 }
 
 void Screen::line(StandardStream stream, int rank, std::string_view text) {
@@ -65,6 +76,20 @@ void Screen::live(int rank, std::string_view text) {
 
 void Screen::note(std::string_view text) {
   write(StandardStream::kError, fmt::format("paceline: {}\n", text));
+}
+
+bool Screen::closed() const noexcept { return std::ranges::find(errors_, EPIPE) != errors_.end(); }
+
+std::vector<std::string> Screen::losses() const {
+  std::vector<std::string> result;
+  for (const StandardStream stream : {StandardStream::kOutput, StandardStream::kError}) {
+    const int error = errors_.at(static_cast<std::size_t>(stream));
+    if (error == 0) continue;
+    result.push_back(fmt::format("cannot write to standard {}: {}",
+                                 stream == StandardStream::kOutput ? "output" : "error",
+                                 net::errno_text(error)));
+  }
+  return result;
 }
 
 }  // namespace paceline::apps

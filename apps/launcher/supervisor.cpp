@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "apps/launcher/environment.h"
@@ -21,6 +23,7 @@
 #include "paceline/net/child.h"
 #include "paceline/net/guardian.h"
 #include "paceline/net/host.h"
+#include "paceline/net/output.h"
 #include "paceline/net/poll.h"
 #include "paceline/net/signals.h"
 #include "paceline/net/system_error.h"
@@ -53,6 +56,7 @@ class Supervisor {
   [[nodiscard]] bool all_ended() const;
   void sleep(net::SignalFd& signals);
   void take_signal(int signal);
+  void stop(int cause, int signal, std::string_view why);
   void collect_ends();
   void enter(Stage stage, std::chrono::milliseconds limit);
   void advance_stage();
@@ -110,6 +114,8 @@ void Supervisor::sleep(net::SignalFd& signals) {
   (void)net::poll(items, stage_ends_);
   while (const auto signal = signals.next()) take_signal(*signal);
   for (Rank& rank : ranks_) rank.output->pump();
+  if (screen_.closed() && stage_ == Stage::kRunning)
+    stop(SIGPIPE, SIGTERM, "nobody reads our output any more: SIGTERM goes to all ranks");
 }
 
 void Supervisor::signal_groups(int signal) {
@@ -123,13 +129,18 @@ void Supervisor::take_signal(int signal) {
     return;
   }
   if (interrupted_by_) {
-    screen_.note(fmt::format("{} again: killing all ranks", net::signal_name(signal)));
+    screen_.note(
+        fmt::format("{} while the ranks are ending: killing them", net::signal_name(signal)));
     enter(Stage::kKilled, options_.grace);
     return;
   }
-  interrupted_by_ = signal;
-  screen_.note(fmt::format("{} is passed on to all ranks; they have {} s to end",
-                           net::signal_name(signal),
+  stop(signal, signal, fmt::format("{} is passed on to all ranks", net::signal_name(signal)));
+}
+
+/// Asks all ranks to end, by `signal`; `cause` is what the report names.
+void Supervisor::stop(int cause, int signal, std::string_view why) {
+  interrupted_by_ = cause;
+  screen_.note(fmt::format("{}; they have {} s to end", why,
                            static_cast<double>(options_.grace.count()) / 1000));
   signal_groups(signal);
   if (stage_ < Stage::kGrace) enter(Stage::kGrace, options_.grace);
@@ -191,6 +202,9 @@ Outcome Supervisor::outcome() const {
   result.first_failure = first_failure_;
   result.interrupted_by = interrupted_by_;
   if (first_failure_) result.last_lines = ranks_[*first_failure_].output->last_lines();
+  result.losses = screen_.losses();
+  for (const Rank& rank : ranks_)
+    std::ranges::copy(rank.output->losses(), std::back_inserter(result.losses));
   return result;
 }
 
@@ -212,11 +226,11 @@ int Supervisor::run(net::SignalFd& signals) {
   return exit_code(end);
 }
 
-void make_log_dir(const std::string& folder) {
-  if (folder.empty()) return;
+void make_log_dir(const std::optional<std::string>& folder) {
+  if (!folder) return;
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw UsageError(fmt::format("--log-dir '{}': {}", folder, error.message()));
+  std::filesystem::create_directories(*folder, error);
+  if (error) throw UsageError(fmt::format("--log-dir '{}': {}", *folder, error.message()));
 }
 
 std::vector<int> watched_signals() {
@@ -236,6 +250,7 @@ int code_of_failed_start(int error) {
 int launch(const RunOptions& options) {
   check(options);
   make_log_dir(options.log_dir);
+  net::turn_write_signals_into_errors();
   net::SignalFd signals(watched_signals());
   net::Guardian guardian;
   const Meeting meeting = open_meeting(options);

@@ -118,12 +118,14 @@ std::vector<char*> to_c(const std::vector<std::string>& texts) {
   ::_exit(127);
 }
 
-/// Exec resets handlers but keeps what is ignored; SIGPIPE is what libraries like to ignore.
+/// Exec resets handlers but keeps what is ignored; these are what libraries like to ignore.
+constexpr bool gets_default(int signal) { return signal == SIGPIPE || signal == SIGXFSZ; }
+
 void reset_signals() noexcept {
   struct sigaction action {};
   for (int signal = 1; signal < NSIG; ++signal) {
     if (::sigaction(signal, nullptr, &action) != 0) continue;
-    if (action.sa_handler == SIG_DFL || (action.sa_handler == SIG_IGN && signal != SIGPIPE))
+    if (action.sa_handler == SIG_DFL || (action.sa_handler == SIG_IGN && !gets_default(signal)))
       continue;
     action = {};
     action.sa_handler = SIG_DFL;

@@ -76,8 +76,8 @@ class Child {
 
 /// Starts `program` (looked up on `environment`'s PATH unless it holds a slash) with `arguments`
 /// and exactly `environment` ("NAME=value"). Standard input is empty, no signal is blocked, SIGPIPE
-/// has its default. The kernel kills the child when the calling *thread* ends: call it from one
-/// that lives as long as the children.
+/// and SIGXFSZ have their default. The kernel kills the child when the calling *thread* ends: call
+/// it from one that lives as long as the children.
 ///
 /// Errors  SystemError that names the program and why it could not start: not found, not
 ///         executable, a directory, a missing interpreter. UsageError if an inherited descriptor is

@@ -2,11 +2,12 @@
 #include "paceline/net/terminal.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+
+#include "paceline/net/output.h"
 
 namespace paceline::net {
 
@@ -27,20 +28,11 @@ std::optional<std::size_t> terminal_columns(StandardStream stream) noexcept {
   return size.ws_col;
 }
 
-bool write_standard(StandardStream stream, std::string_view text) noexcept {
-  const int fd = static_cast<int>(stream);
-  while (!text.empty()) {
-    const ssize_t put = ::write(fd, text.data(), text.size());
-    if (put >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(put));
-    } else if (errno == EAGAIN) {  // somebody else made the terminal non-blocking
-      pollfd item{.fd = fd, .events = POLLOUT, .revents = 0};
-      (void)::poll(&item, 1, -1);
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
+int write_standard(StandardStream stream, std::string_view text) noexcept {
+  Fd borrowed(static_cast<int>(stream));
+  const int error = write_all(borrowed, text);
+  (void)borrowed.release();
+  return error;
 }
 
 }  // namespace paceline::net

@@ -20,7 +20,7 @@ void open_missing_standard_streams() noexcept;
 /// Characters in a line of the terminal behind `stream`; empty if it is none.
 [[nodiscard]] std::optional<std::size_t> terminal_columns(StandardStream stream) noexcept;
 
-/// Writes all of `text`, sleeping while nothing fits. @return false if nobody reads it any more.
-bool write_standard(StandardStream stream, std::string_view text) noexcept;
+/// write_all() to `stream`.
+[[nodiscard]] int write_standard(StandardStream stream, std::string_view text) noexcept;
 
 }  // namespace paceline::net

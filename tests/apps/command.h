@@ -30,8 +30,10 @@ inline constexpr auto kLimit = std::chrono::seconds(60);
 /// all are gone.
 class Command {
  public:
-  explicit Command(Texts arguments, Texts more_environment = {})
-      : child_(start(arguments, more_environment)) {
+  explicit Command(Texts arguments,
+                   Texts more_environment = {},
+                   const std::string& program = PACELINE_COMMAND)
+      : child_(start(program, arguments, more_environment)) {
     life_.second.reset();
   }
 
@@ -67,10 +69,10 @@ class Command {
   [[nodiscard]] const std::string& error() const { return error_; }
 
  private:
-  net::Child start(const Texts& arguments, const Texts& more) {
+  net::Child start(const std::string& program, const Texts& arguments, const Texts& more) {
     Texts environment = net::environment_variables();
     environment.insert(environment.end(), more.begin(), more.end());
-    return net::spawn(PACELINE_COMMAND, arguments, environment, {.inherit = {&life_.second}});
+    return net::spawn(program, arguments, environment, {.inherit = {&life_.second}});
   }
 
   static bool read_until(const net::Fd& from, const std::string& words, std::string& text) {
@@ -107,6 +109,13 @@ inline Texts run_shell(const std::string& ranks, const std::string& script, Text
   result.insert(result.end(), flags.begin(), flags.end());
   result.insert(result.end(), {"--", "sh", "-c", script});
   return result;
+}
+
+/// The command in the shell line `line`, where it stands as "$@".
+inline Command in_shell(const std::string& line, const Texts& arguments) {
+  Texts all{"-c", line, "sh", PACELINE_COMMAND};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return Command(all, {}, "sh");
 }
 
 inline std::string last_line(const std::string& text) {

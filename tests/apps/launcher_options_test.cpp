@@ -83,5 +83,9 @@ TEST(RunOptions, a_program_is_needed) {
             std::string::npos);
 }
 
+TEST(RunOptions, a_folder_for_logs_has_a_name) {
+  expect_flag("--log-dir is empty", complaint(good(), [](RunOptions& o) { o.log_dir = ""; }));
+}
+
 }  // namespace
 }  // namespace paceline::apps

@@ -54,6 +54,27 @@ TEST(Report, an_interrupted_job_names_the_signal) {
   EXPECT_EQ(exit_code(outcome), 130);
 }
 
+TEST(Report, lost_output_is_no_success) {
+  const Outcome outcome{.ends = {{}, {}},
+                        .losses = {"cannot write to 'a': No space left on device"}};
+  EXPECT_EQ(report(outcome),
+            Texts{"output of the ranks was lost: cannot write to 'a': No space left on device"});
+  EXPECT_EQ(exit_code(outcome), 1);
+}
+
+TEST(Report, the_failure_of_a_rank_comes_before_lost_output) {
+  const Outcome outcome{.ends = {{.code = 7}}, .first_failure = 0, .losses = {"full"}};
+  EXPECT_EQ(report(outcome), (Texts{"output of the ranks was lost: full",
+                                    "rank 0 of 1 failed first: it exited with code 7"}));
+  EXPECT_EQ(exit_code(outcome), 7);
+}
+
+TEST(Report, names_only_some_of_very_many_losses) {
+  const Outcome outcome{.ends = {{}}, .losses = Texts(100, "full")};
+  EXPECT_EQ(report(outcome).size(), 9U);
+  EXPECT_EQ(report(outcome).back(), "and to 92 more files");
+}
+
 TEST(Report, ranks_that_end_well_on_a_signal_are_a_success) {
   EXPECT_EQ(exit_code({.ends = {{}, {}}, .interrupted_by = SIGTERM}), 0);
 }

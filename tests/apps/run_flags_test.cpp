@@ -55,6 +55,14 @@ TEST(RunFlags, a_port_in_use_names_the_flag) {
   expect_usage_error(run_shell("1", "true", {"--master-port", port}), "--master-port");
 }
 
+TEST(RunFlags, a_log_file_that_cannot_be_made_is_named_with_the_reason) {
+  const Folder folder;
+  fs::create_directory(folder.path() + "/rank0.out");
+  expect_usage_error(run_shell("1", "true", {"--log-dir", folder.path()}),
+                     folder.path() + "/rank0.out' failed: Is a directory");
+  expect_usage_error(run_shell("1", "true", {"--log-dir", ""}), "--log-dir is empty");
+}
+
 TEST(RunFlags, help_and_version_are_a_success) {
   Command help({"run", "--help"});
   EXPECT_EQ(help.finish(), net::ExitStatus{});

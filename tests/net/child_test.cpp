@@ -134,11 +134,13 @@ TEST(Child, leads_a_process_group_and_has_no_signal_blocked) {
   EXPECT_NE(text.find("SigBlk: 0000000000000000"), std::string::npos) << text;
 }
 
-TEST(Child, is_given_back_the_default_of_sigpipe) {
-  const auto previous = ::signal(SIGPIPE, SIG_IGN);
-  Child child = shell("kill -PIPE $$; echo survived");
-  ::signal(SIGPIPE, previous);
-  EXPECT_EQ(child.wait(soon()), (ExitStatus{.signal = SIGPIPE}));
+TEST(Child, is_given_back_the_default_of_signals_that_libraries_ignore) {
+  for (const int number : {SIGPIPE, SIGXFSZ}) {
+    const auto previous = ::signal(number, SIG_IGN);
+    Child child = shell("ulimit -c 0; kill -" + std::to_string(number) + " $$; echo survived");
+    ::signal(number, previous);
+    EXPECT_EQ(child.wait(soon()), (ExitStatus{.signal = number}));
+  }
 }
 
 TEST(Child, inherits_the_descriptors_it_is_given_and_no_other) {
