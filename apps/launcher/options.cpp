@@ -36,6 +36,13 @@ void check_hosts(const RunOptions& options) {
     throw UsageError("--nnodes needs --master-port: the same free port of host 0 on all hosts");
 }
 
+void check_command(const std::vector<std::string>& command) {
+  constexpr std::string_view kAdvice = "write it after --, as in `paceline run -n 2 -- ./train`";
+  if (command.empty()) throw UsageError(fmt::format("no program to run: {}", kAdvice));
+  if (command.front().empty())
+    throw UsageError(fmt::format("the program's name is empty: {}", kAdvice));
+}
+
 }  // namespace
 
 void check(const RunOptions& options) {
@@ -49,8 +56,7 @@ void check(const RunOptions& options) {
   check_hosts(options);
   if (options.log_dir && options.log_dir->empty())
     throw UsageError("--log-dir is empty: it must name a folder");
-  if (options.command.empty() || options.command.front().empty())
-    throw UsageError("no program to run: write it after --, as in `paceline run -n 2 -- ./train`");
+  check_command(options.command);
 }
 
 }  // namespace paceline::apps

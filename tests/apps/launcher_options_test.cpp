@@ -81,6 +81,8 @@ TEST(RunOptions, one_host_takes_no_address) {
 TEST(RunOptions, a_program_is_needed) {
   EXPECT_NE(complaint(good(), [](RunOptions& o) { o.command.clear(); }).find("after --"),
             std::string::npos);
+  const std::string empty = complaint(good(), [](RunOptions& o) { o.command = {""}; });
+  EXPECT_NE(empty.find("name is empty"), std::string::npos) << empty;
 }
 
 TEST(RunOptions, a_folder_for_logs_has_a_name) {

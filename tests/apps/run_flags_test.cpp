@@ -17,6 +17,7 @@ TEST(RunFlags, wrong_flags_are_named) {
   expect_usage_error({"run", "--", "true"}, "-n");
   expect_usage_error({"run", "-n", "2"}, "after --");
   expect_usage_error(run_shell("1", "true", {"--rocket"}), "--rocket");
+  expect_usage_error({"run", "-n", "1", "--", ""}, "the program's name is empty");
   expect_usage_error(run_shell("1", "true", {"--nnodes", "2"}), "--master-addr");
   expect_usage_error(run_shell("1", "true", {"--log-dir", "/proc/no"}), "--log-dir");
 }
