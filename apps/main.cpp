@@ -34,6 +34,16 @@ CommandLine split(const Texts& arguments) {
   return line;
 }
 
+/// Tells what is wrong, and where to read what would be right.
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
+  std::string what = error.what();
+  if (app.get_subcommands().empty() && !app.remaining().empty())  // CLI11 would not name it
+    what = fmt::format("'{}' is neither an option nor a subcommand", app.remaining().front());
+  std::string command = app.get_name();
+  for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
+  throw paceline::UsageError(fmt::format("{}, see {} --help", what, command));
+}
+
 /// Parses, and returns the exit code if that is all there is to do.
 int run(const Texts& arguments) {
   const CommandLine line = split(arguments);
@@ -48,7 +58,8 @@ int run(const Texts& arguments) {
     Texts reversed(line.ours.rbegin(), line.ours.rend());  // as CLI11 wants them
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() != 0) refuse(app, error);
+    return app.exit(error);  // prints the help or the version that was asked for
   }
   if (!line.program.empty() && !app.got_subcommand("run"))
     throw paceline::UsageError("only `paceline run` takes a program after --");

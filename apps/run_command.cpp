@@ -2,12 +2,14 @@
 #include "apps/run_command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
 
 #include "apps/launcher/options.h"
 #include "apps/launcher/supervisor.h"
+#include "apps/number_option.h"
 
 namespace paceline::apps {
 namespace {
@@ -21,8 +23,11 @@ constexpr const char* kFooter =
     "GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and, unless it is set, OMP_NUM_THREADS.\n"
     "The exit code is that of the first rank that fails (128 + signal), 0 if none does.";
 
+/// Seconds beyond reason stay beyond reason, but fit.
 std::chrono::milliseconds to_milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+  constexpr double kMost = 1e12;
+  return std::chrono::milliseconds(
+      static_cast<std::int64_t>(std::clamp(std::ceil(seconds * 1000), -kMost, kMost)));
 }
 
 /// CLI11 wants places to store to that live as long as the parser.
@@ -36,28 +41,28 @@ struct Flags {
 
 void add_flags(CLI::App& run, Flags& flags) {
   RunOptions& options = flags.options;
-  run.add_option("-n,--nproc-per-node,--nproc_per_node", options.ranks,
-                 "ranks on this host; the same on every host")
+  add_number(run, "-n,--nproc-per-node,--nproc_per_node", options.ranks,
+             "ranks on this host; the same on every host")
       ->required()
       ->type_name("N");
-  run.add_option("--nnodes", options.nodes, "hosts (1)")->type_name("H");
-  run.add_option("--node-rank,--node_rank", options.node_rank, "which host this is, 0 .. H-1 (0)")
+  add_number(run, "--nnodes", options.nodes, "hosts (1)")->type_name("H");
+  add_number(run, "--node-rank,--node_rank", options.node_rank, "which host this is, 0 .. H-1 (0)")
       ->type_name("K");
   run.add_option("--master-addr,--master_addr", options.master_addr,
                  "name or address of host 0, as the others reach it")
       ->type_name("A");
-  run.add_option("--master-port,--master_port", flags.master_port,
-                 "port of the meeting place on host 0 (one host: any free one)")
+  add_number(run, "--master-port,--master_port", flags.master_port,
+             "port of the meeting place on host 0 (one host: any free one)")
       ->type_name("P");
   run.add_option("--secret-file", options.secret_file,
                  "file of mode 0600 that is the same on all hosts; or PACELINE_SECRET_FILE;\n"
                  "PACELINE_AUTH=none does without")
       ->type_name("F");
-  run.add_option("--connect-timeout", flags.connect_timeout,
-                 "seconds to wait until all ranks have come (60)")
+  add_number(run, "--connect-timeout", flags.connect_timeout,
+             "seconds to wait until all ranks have come (60)")
       ->type_name("S");
-  run.add_option("--grace", flags.grace,
-                 "seconds from SIGTERM to SIGKILL when the ranks have to end (10)")
+  add_number(run, "--grace", flags.grace,
+             "seconds from SIGTERM to SIGKILL when the ranks have to end (10)")
       ->type_name("S");
   run.add_option("--log-dir,--log_dir", flags.log_dir,
                  "folder for rankK.out and rankK.err, as the ranks wrote them")

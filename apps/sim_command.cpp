@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "apps/number_option.h"
 #include "apps/sim_text.h"
 #include "paceline/base/error.h"
 
@@ -58,8 +59,8 @@ SimOutput run_sim(const SimOptions& options) {
 void add_sim_command(CLI::App& root, Action& action) {
   CLI::App* sim = root.add_subcommand("sim", "run collectives in memory and count what they move");
   auto options = std::make_shared<SimOptions>();
-  sim->add_option("--ranks", options->ranks, "ranks in the ring (4)")->type_name("N");
-  sim->add_option("--elements", options->elements, "elements that each rank holds (8)")
+  add_number(*sim, "--ranks", options->ranks, "ranks in the ring (4)")->type_name("N");
+  add_number(*sim, "--elements", options->elements, "elements that each rank holds (8)")
       ->type_name("n");
   sim->add_flag("--json", options->json, "print one JSON object instead of text");
   sim->add_flag("--steps", options->steps, "show the slices of each rank after every step");

@@ -13,13 +13,29 @@ namespace {
 
 TEST(RunFlags, wrong_flags_are_named) {
   expect_usage_error(run_shell("0", "true"), "-n 0");
-  expect_usage_error(run_shell("two", "true"), "-n");
-  expect_usage_error({"run", "--", "true"}, "-n");
+  expect_usage_error({"run", "--", "true"},
+                     "paceline: --nproc-per-node is required, see paceline run");
   expect_usage_error({"run", "-n", "2"}, "after --");
-  expect_usage_error(run_shell("1", "true", {"--rocket"}), "--rocket");
+  expect_usage_error(run_shell("1", "true", {"--rocket"}), "--rocket, see paceline run --help");
+  expect_usage_error({"run", "-n", "1", "--grace", "--", "true"}, "paceline: --grace: ");
+  expect_usage_error({"launch"},
+                     "'launch' is neither an option nor a subcommand, see paceline --help");
+  expect_usage_error({}, "paceline: A subcommand is required, see paceline --help");
   expect_usage_error({"run", "-n", "1", "--", ""}, "the program's name is empty");
   expect_usage_error(run_shell("1", "true", {"--nnodes", "2"}), "--master-addr");
   expect_usage_error(run_shell("1", "true", {"--log-dir", "/proc/no"}), "--log-dir");
+}
+
+TEST(RunFlags, what_is_no_number_is_named_with_its_flag) {
+  const std::string whole = ": must be a whole number, see paceline run --help\n";
+  expect_usage_error(run_shell("abc", "true"), "paceline: -n abc" + whole);
+  expect_usage_error(run_shell("1.5", "true"), "paceline: -n 1.5" + whole);
+  expect_usage_error(run_shell("", "true"), "paceline: -n ''" + whole);
+  for (const std::string flag : {"--nnodes", "--node-rank", "--master-port"})
+    expect_usage_error(run_shell("1", "true", {flag, "x"}), "paceline: " + flag + " x" + whole);
+  for (const std::string flag : {"--connect-timeout", "--grace"})
+    expect_usage_error(run_shell("1", "true", {flag, "x"}),
+                       "paceline: " + flag + " x: must be a number, see paceline run --help\n");
 }
 
 const Texts kTwoHosts{"--nnodes",      "2",         "--node-rank",   "1",
