@@ -58,7 +58,21 @@ void set_terminal(Variables& into, std::size_t columns, std::size_t prefix) {
   into["COLUMNS"] = std::to_string(std::max<std::size_t>(columns, prefix + 20) - prefix);
 }
 
+std::vector<std::string> to_entries(const Variables& variables) {
+  std::vector<std::string> result;
+  result.reserve(variables.size());
+  for (const auto& [name, value] : variables) result.push_back(fmt::format("{}={}", name, value));
+  return result;
+}
+
 }  // namespace
+
+std::vector<std::string> with_job(const std::vector<std::string>& base, std::string_view id) {
+  Variables variables = parse(base);
+  std::string& jobs = variables["PACELINE_JOB"];
+  jobs += jobs.empty() ? std::string(id) : fmt::format(":{}", id);
+  return to_entries(variables);
+}
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& base,
                                           const RunOptions& options,
@@ -71,10 +85,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& base,
   set_terminal(variables, terminal_columns, variables["RANK"].size() + 3);
   if (variables["OMP_NUM_THREADS"].empty())
     variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, net::usable_cores() / options.ranks));
-  std::vector<std::string> result;
-  result.reserve(variables.size());
-  for (const auto& [name, value] : variables) result.push_back(fmt::format("{}={}", name, value));
-  return result;
+  return to_entries(variables);
 }
 
 }  // namespace paceline::apps

@@ -23,6 +23,7 @@
 #include "paceline/net/child.h"
 #include "paceline/net/guardian.h"
 #include "paceline/net/host.h"
+#include "paceline/net/job.h"
 #include "paceline/net/output.h"
 #include "paceline/net/poll.h"
 #include "paceline/net/signals.h"
@@ -48,7 +49,10 @@ enum class Stage { kRunning, kFarewell, kGrace, kKilled };
 
 class Supervisor {
  public:
-  Supervisor(const RunOptions& options, const Meeting& meeting, net::Guardian& guardian);
+  Supervisor(const RunOptions& options,
+             const Meeting& meeting,
+             net::Job& job,
+             net::Guardian& guardian);
   int run(net::SignalFd& signals);
 
  private:
@@ -67,9 +71,10 @@ class Supervisor {
 
   const RunOptions& options_;
   const Meeting& meeting_;
+  net::Job& job_;
   net::Guardian& guardian_;
   Screen screen_;
-  std::vector<std::string> base_environment_ = net::environment_variables();
+  const std::vector<std::string> base_environment_;
   std::vector<Rank> ranks_;
   Stage stage_ = Stage::kRunning;
   Deadline stage_ends_ = Deadline::never();
@@ -77,8 +82,15 @@ class Supervisor {
   std::optional<int> interrupted_by_;
 };
 
-Supervisor::Supervisor(const RunOptions& options, const Meeting& meeting, net::Guardian& guardian)
-    : options_(options), meeting_(meeting), guardian_(guardian) {
+Supervisor::Supervisor(const RunOptions& options,
+                       const Meeting& meeting,
+                       net::Job& job,
+                       net::Guardian& guardian)
+    : options_(options),
+      meeting_(meeting),
+      job_(job),
+      guardian_(guardian),
+      base_environment_(with_job(net::environment_variables(), job.id())) {
   ranks_.reserve(static_cast<std::size_t>(options.ranks));
   for (int local_rank = 0; local_rank < options.ranks; ++local_rank) start(local_rank);
 }
@@ -183,6 +195,7 @@ void Supervisor::advance_stage() {
 /// What ranks have left running ends now; it also holds their pipes open.
 void Supervisor::drain() {
   signal_groups(SIGKILL);
+  job_.kill();
   const Deadline deadline = Deadline::after(kDrainTime);
   const auto closed = [](const Rank& rank) { return rank.output->closed(); };
   while (!std::ranges::all_of(ranks_, closed) && !deadline.passed()) {
@@ -252,10 +265,11 @@ int launch(const RunOptions& options) {
   make_log_dir(options.log_dir);
   net::turn_write_signals_into_errors();
   net::SignalFd signals(watched_signals());
-  net::Guardian guardian;
+  net::Job job;
+  net::Guardian guardian(job);
   const Meeting meeting = open_meeting(options);
   try {
-    return Supervisor(options, meeting, guardian).run(signals);
+    return Supervisor(options, meeting, job, guardian).run(signals);
   } catch (const net::SystemError& error) {
     fmt::print(stderr, "paceline: {}\n", error.what());
     return code_of_failed_start(error.code());

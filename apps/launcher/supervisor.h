@@ -14,7 +14,7 @@ namespace paceline::apps {
 /// grace, SIGKILL, each with its whole process group. SIGINT, SIGTERM, SIGHUP and SIGQUIT are
 /// passed on and start the grace; a second one kills. SIGUSR1 and SIGUSR2 are only passed on. If
 /// nobody reads our output any more, the ranks get SIGTERM and the grace. If we are killed, the
-/// kernel and a guardian end all ranks.
+/// kernel and a guardian end all ranks. What ranks leave running ends with the job.
 ///
 /// @return the exit code: the first failing rank's, or 128 + its signal; else 1 if output was lost,
 /// or 0. 127 if there is no such program, 126 if it cannot run.

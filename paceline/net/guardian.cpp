@@ -38,7 +38,7 @@ void block_all_signals() noexcept {
 }
 
 /// Collects numbers until the parent dismisses us or its end of the line closes.
-[[noreturn]] void guard(int line) noexcept {
+[[noreturn]] void guard(int line, Job& job) noexcept {
   (void)::setpgid(0, 0);  // Ctrl-C is not for us
   (void)::prctl(PR_SET_NAME, "paceline-guard");
   block_all_signals();
@@ -53,19 +53,20 @@ void block_all_signals() noexcept {
     if (count < kMaxGroups) groups[count++] = number;
   }
   for (std::size_t i = 0; i < count; ++i) (void)::killpg(groups[i], SIGKILL);
+  job.kill();
   ::_exit(0);
 }
 
 }  // namespace
 
-Guardian::Guardian() {
+Guardian::Guardian(Job& job) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("making a pipe");
   Fd read_end(ends[0]);
   line_ = Fd(ends[1]);
   pid_ = ::fork();
   if (pid_ < 0) throw_errno("making the guardian process", "is the limit of processes reached?");
-  if (pid_ == 0) guard(read_end.raw());
+  if (pid_ == 0) guard(read_end.raw(), job);
 }
 
 Guardian::~Guardian() {

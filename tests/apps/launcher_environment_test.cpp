@@ -79,6 +79,12 @@ TEST(RankEnvironment, keeps_a_thread_count_that_is_set_and_shares_the_cores_else
   EXPECT_GE(std::stoi(make({}, second_of_two_hosts(), meeting).at("OMP_NUM_THREADS")), 1);
 }
 
+TEST(RankEnvironment, carries_the_ids_of_this_job_and_of_those_around_it) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(with_job({}, "inner"), Texts{"PACELINE_JOB=inner"});
+  EXPECT_EQ(with_job({"PACELINE_JOB=outer"}, "inner"), Texts{"PACELINE_JOB=outer:inner"});
+}
+
 TEST(RankEnvironment, says_so_when_authentication_is_off) {
   const Meeting open;
   const Variables variables = make({"PACELINE_SECRET_FD=3"}, second_of_two_hosts(), open);

@@ -23,5 +23,51 @@ TEST(RunEnd, what_a_rank_left_behind_ends_with_the_job) {
   EXPECT_TRUE(command.all_gone());
 }
 
+/// Starts a process in a session of its own, which then tells the shell by SIGUSR1.
+std::string with_daemon(const std::string& then) {
+  return "trap '" + then +
+         "' USR1; setsid sh -c 'kill -USR1 '$$'; exec sleep 600' & "
+         "while :; do wait; done";
+}
+
+TEST(RunEnd, what_has_left_its_session_ends_with_the_job) {
+  Command command(run_shell("2", with_daemon("exit 0")));
+  EXPECT_EQ(command.finish(), net::ExitStatus{});
+  EXPECT_TRUE(command.all_gone());
+}
+
+TEST(RunEnd, what_has_left_its_session_ends_with_a_job_that_fails) {
+  Command command(run_shell("2", with_daemon("exit 5")));
+  EXPECT_EQ(command.finish(), (net::ExitStatus{.code = 5}));
+  EXPECT_TRUE(command.all_gone());
+}
+
+TEST(RunEnd, what_has_left_its_session_ends_when_the_job_is_interrupted) {
+  Command command(run_shell("1", with_daemon("echo ready")));
+  ASSERT_TRUE(command.wait_for("ready"));
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish(), (net::ExitStatus{.code = 130}));
+  EXPECT_TRUE(command.all_gone());
+}
+
+TEST(RunEnd, what_has_left_its_session_ends_with_a_killed_launcher) {
+  Command command(run_shell("2", with_daemon("echo ready $RANK")));
+  ASSERT_TRUE(command.wait_for("ready 0") && command.wait_for("ready 1"));
+  command.signal(SIGKILL);
+  EXPECT_TRUE(command.all_gone());
+}
+
+TEST(RunEnd, a_job_in_a_job_ends_with_the_outer_one) {
+  Texts inner{"--", PACELINE_COMMAND};
+  const Texts words = run_shell("1", with_daemon("echo ready"));
+  inner.insert(inner.end(), words.begin(), words.end());
+  Texts arguments{"run", "-n", "1"};
+  arguments.insert(arguments.end(), inner.begin(), inner.end());
+  Command command(arguments);
+  ASSERT_TRUE(command.wait_for("[0] [0] ready"));
+  command.signal(SIGKILL);
+  EXPECT_TRUE(command.all_gone());
+}
+
 }  // namespace
 }  // namespace paceline::test

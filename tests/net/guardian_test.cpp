@@ -31,10 +31,12 @@ bool everybody_let_go(const Fd& read_end) {
 
 /// A process that starts a shell with a grandchild under a guardian and is then killed. All of them
 /// hold the pipe's write end.
-[[noreturn]] void be_a_launcher(const Fd& write_end) {
-  Guardian guardian;
-  const Child child = spawn("sh", {"-c", "sleep 600 & echo started; wait"}, environment(),
-                            {.inherit = {&write_end}});
+[[noreturn]] void be_a_launcher(const Fd& write_end, const std::string& script) {
+  Job job;
+  Guardian guardian(job);
+  std::vector<std::string> variables = environment();
+  variables.push_back("PACELINE_JOB=" + std::string(job.id()));
+  const Child child = spawn("sh", {"-c", script}, variables, {.inherit = {&write_end}});
   guardian.watch(child.pid());
   Child& running = const_cast<Child&>(child);
   (void)wait_readable(running.standard_output(), soon());
@@ -42,13 +44,14 @@ bool everybody_let_go(const Fd& read_end) {
   ::_exit(1);
 }
 
-TEST(Guardian, kills_grandchildren_of_a_killed_process) {
+/// Runs `script` in a launcher that is killed once a line is written.
+void expect_all_gone(const std::string& script) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   const Fd read_end(ends[0]);
   Fd write_end(ends[1]);
   const pid_t launcher = ::fork();
-  if (launcher == 0) be_a_launcher(write_end);
+  if (launcher == 0) be_a_launcher(write_end, script);
   write_end.reset();
   int status = 0;
   ASSERT_EQ(::waitpid(launcher, &status, 0), launcher);
@@ -56,20 +59,34 @@ TEST(Guardian, kills_grandchildren_of_a_killed_process) {
   EXPECT_TRUE(everybody_let_go(read_end));
 }
 
+TEST(Guardian, kills_grandchildren_of_a_killed_process) {
+  expect_all_gone("sleep 600 & echo started; wait");
+}
+
+TEST(Guardian, kills_grandchildren_in_a_session_of_their_own) {
+  expect_all_gone("setsid sh -c 'echo started; exec sleep 600' & wait");
+}
+
+TEST(Guardian, kills_grandchildren_with_another_environment_by_their_group) {
+  expect_all_gone("env -i PATH=$PATH sh -c 'echo started; sleep 600' & wait");
+}
+
 TEST(Guardian, holds_none_of_the_parents_descriptors) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   const Fd read_end(ends[0]);
   Fd write_end(ends[1]);
-  const Guardian guardian;
+  Job job;
+  const Guardian guardian(job);
   write_end.reset();
   EXPECT_TRUE(everybody_let_go(read_end));
 }
 
-TEST(Guardian, leaves_groups_alone_once_it_is_dismissed) {
-  Child child = spawn("sleep", {"600"}, environment());
+TEST(Guardian, leaves_the_job_alone_once_it_is_dismissed) {
+  Job job;
+  Child child = spawn("sleep", {"600"}, {"PACELINE_JOB=" + std::string(job.id())});
   {
-    Guardian guardian;
+    Guardian guardian(job);
     guardian.watch(child.pid());
   }
   EXPECT_FALSE(child.try_wait());

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/net/job.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "paceline/base/deadline.h"
+#include "paceline/net/fd.h"
+#include "paceline/net/system_error.h"
+
+namespace paceline::net {
+namespace {
+
+constexpr std::chrono::milliseconds kLongest = std::chrono::seconds(2);
+
+/// Whether `id` is in the environment with which process `number` began its program. Reads piece
+/// by piece; the end of each stays, as the id may lie across two of them.
+bool carries(int number, std::string_view id) noexcept {
+  std::array<char, 64> path{};
+  (void)std::snprintf(path.data(), path.size(), "/proc/%d/environ", number);
+  const Fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 16 << 10> piece{};
+  std::size_t kept = 0;
+  for (;;) {
+    const ssize_t got = ::read(file.raw(), piece.data() + kept, piece.size() - kept);
+    if (got <= 0) return false;
+    const std::string_view text(piece.data(), kept + static_cast<std::size_t>(got));
+    if (text.find(id) != std::string_view::npos) return true;
+    kept = std::min(text.size(), id.size() - 1);
+    std::memmove(piece.data(), text.data() + text.size() - kept, kept);
+  }
+}
+
+/// The descriptor is opened first: should the number go to a stranger, the signal meets nobody.
+bool kill_if_it_carries(int number, std::string_view id) noexcept {
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, number, 0U)));
+  return process && carries(number, id) &&
+         ::syscall(SYS_pidfd_send_signal, process.raw(), SIGKILL, nullptr, 0U) == 0;
+}
+
+/// The process that an entry of /proc stands for, 0 if none.
+int number_of(std::string_view name) noexcept {
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && end == name.data() + name.size() ? number : 0;
+}
+
+/// Looks once at all processes. @return how many it has killed.
+int kill_all_that_carry(std::string_view id) noexcept {
+  const Fd folder(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  alignas(dirent64) std::array<char, 8 << 10> entries{};
+  int killed = 0;
+  for (;;) {
+    const ssize_t got = ::getdents64(folder.raw(), entries.data(), entries.size());
+    if (got <= 0) return killed;
+    for (ssize_t at = 0; at < got;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries.data() + at);
+      const int number = number_of(entry->d_name);
+      if (number > 0 && number != ::getpid() && kill_if_it_carries(number, id)) ++killed;
+      at += entry->d_reclen;
+    }
+  }
+}
+
+}  // namespace
+
+Job::Job() {
+  std::array<std::uint8_t, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw_errno("choosing the id of a job");
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (std::size_t i = 0; i < id_.size(); ++i)
+    id_[i] = kDigits[(bytes[i / 2] >> (i % 2 == 0 ? 4U : 0U)) & 15U];
+}
+
+Job::~Job() {
+  if (!killed_) kill();
+}
+
+void Job::kill() noexcept {
+  killed_ = true;
+  const Deadline deadline = Deadline::after(kLongest);
+  while (kill_all_that_carry(id()) > 0 && !deadline.passed()) (void)::poll(nullptr, 0, 1);
+}
+
+}  // namespace paceline::net
