@@ -81,13 +81,22 @@ void throws(Communicator& comm) {
   comm.barrier();
 }
 
-int play(const std::string& scenario) {
-  const std::map<std::string, void (*)(Communicator&)> scenarios{{"bits", bits},
-                                                                 {"killed", killed},
-                                                                 {"leaves_early", leaves_early},
-                                                                 {"mismatch", mismatch},
-                                                                 {"throws", throws}};
-  if (scenario == "absent" && std::string(std::getenv("RANK")) == "1") {
+using Scenario = void (*)(Communicator&);
+
+Scenario find_scenario(const std::string& name) {
+  const std::map<std::string, Scenario> scenarios{
+      {"absent", bits},  // but for rank 1
+      {"bits", bits},         {"killed", killed}, {"leaves_early", leaves_early},
+      {"mismatch", mismatch}, {"throws", throws}};
+  if (const auto found = scenarios.find(name); found != scenarios.end()) return found->second;
+  std::string known;
+  for (const auto& scenario : scenarios) known += " " + scenario.first;
+  throw UsageError("there is no scenario '" + name + "'; choose one of" + known);
+}
+
+int play(const std::string& name) {
+  const Scenario scenario = find_scenario(name);
+  if (name == "absent" && std::string(std::getenv("RANK")) == "1") {
     sigset_t end;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
@@ -98,7 +107,7 @@ int play(const std::string& scenario) {
   // The launcher ends the others when one fails; here they must end by themselves.
   std::signal(SIGTERM, SIG_IGN);
   Communicator comm = init();
-  scenarios.at(scenario == "absent" ? "bits" : scenario)(comm);
+  scenario(comm);
   return 0;
 }
 

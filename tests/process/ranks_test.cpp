@@ -85,4 +85,10 @@ TEST(Processes, a_rank_that_never_comes_is_named_at_the_connect_timeout) {
   EXPECT_TRUE(all.says("rank 1")) << all.output;
 }
 
+TEST(RankProgram, names_the_scenarios_that_it_knows) {
+  const Ended all = run("-n 1", "unknown");
+  EXPECT_EQ(all.code, 3) << all.output;
+  EXPECT_TRUE(all.says("there is no scenario 'unknown'; choose one of absent bits")) << all.output;
+}
+
 }  // namespace
