@@ -5,10 +5,22 @@
 #include <paceline/paceline.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace example {
 namespace {
+
+/// Looks at the text: as a number, -1 would be a large one.
+std::string require_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, seed);
+  if (error == std::errc() && stopped == end) return {};
+  throw paceline::UsageError(fmt::format("--seed is {}: it must be a whole number from 0 to {}",
+                                         text, std::numeric_limits<std::uint64_t>::max()));
+}
 
 void declare(CLI::App& app, Options& options, bool& no_shuffle) {
   const auto option = [&app](const char* name, auto& value, const char* help, const char* type) {
@@ -20,7 +32,7 @@ void declare(CLI::App& app, Options& options, bool& no_shuffle) {
   option("--lr", options.lr, "learning rate (0.01)", "X");
   option("--momentum", options.momentum, "momentum of SGD (0.9)", "X");
   option("--seed", options.seed, "of the first parameters and of the order of images (0)", "S")
-      ->check(CLI::NonNegativeNumber.description(""));  // -1 would become a large number
+      ->check(require_seed);
   option("--data", options.data, "folder of the four .gz files of Fashion-MNIST", "DIR");
   option("--save", options.save, "write the trained parameters there (torch::save)", "FILE");
   option("--json", options.json, "write what happened there", "FILE");

@@ -54,7 +54,10 @@ TEST(Options, that_make_no_sense_are_named) {
   expect_refused({"--lr", "-0.1"}, "--lr is -0.1");
   expect_refused({"--lr", "nan"}, "--lr");
   expect_refused({"--momentum", "1"}, "--momentum is 1");
-  expect_refused({"--seed", "-1"}, "--seed");
+  for (const char* seed : {"-1", "abc", "18446744073709551616"})
+    expect_refused({"--seed", seed},
+                   "--seed is " + std::string(seed) +
+                       ": it must be a whole number from 0 to 18446744073709551615");
   expect_refused({"--rocket"}, "--rocket");
   expect_refused({"--json", ""}, "--json");
   expect_refused({"--data", ""}, "--data");
