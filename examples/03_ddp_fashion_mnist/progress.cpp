@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "text.h"
+
 namespace example {
 namespace {
 
@@ -36,6 +38,15 @@ std::string progress_text(const Course& course, const Standing& standing) {
                      static_cast<double>(standing.samples) / seconds, clock_text(left));
 }
 
+std::string test_text(const TestCourse& course,
+                      std::int64_t batches,
+                      std::chrono::duration<double> elapsed) {
+  const double per_batch = elapsed.count() / static_cast<double>(batches);
+  const double left = per_batch * static_cast<double>(course.batches - batches);
+  return fmt::format("test of {} images  batch {}/{}  ETA {}", grouped(course.images), batches,
+                     course.batches, clock_text(left));
+}
+
 bool is_watched() {
   // The launcher reads what ranks write from pipes and says so if it shows them on a terminal.
   const char* told = std::getenv("PACELINE_TERMINAL");
@@ -44,20 +55,34 @@ bool is_watched() {
 
 void Progress::step(const Standing& standing) {
   const bool last = standing.steps == course_.steps;
-  if (style_ == ProgressStyle::kLive) live(standing, last);
+  if (style_ == ProgressStyle::kLive) {
+    live(progress_text(course_, standing), standing.elapsed, last);
+  }
   if (style_ != ProgressStyle::kPlain) return;
   const std::int64_t stride = (course_.steps + kPlainLines - 1) / kPlainLines;
   if (standing.steps % stride != 0 && !last) return;
   out_ << progress_text(course_, standing) << '\n' << std::flush;
 }
 
-void Progress::live(const Standing& standing, bool last) {
+void Progress::begin_test(const TestCourse& course) {
+  test_course_ = course;
+  shown_at_ = std::chrono::duration<double>(-1);
+  shown_width_ = 0;
+  if (style_ != ProgressStyle::kPlain) return;
+  out_ << fmt::format("test of {} images\n", grouped(course.images)) << std::flush;
+}
+
+void Progress::test(std::int64_t batches, std::chrono::duration<double> elapsed) {
+  if (style_ != ProgressStyle::kLive) return;
+  live(test_text(test_course_, batches, elapsed), elapsed, batches == test_course_.batches);
+}
+
+void Progress::live(const std::string& text, std::chrono::duration<double> elapsed, bool last) {
   const bool first = shown_at_.count() < 0;
-  if (!first && !last && standing.elapsed - shown_at_ < kBetweenLiveLines) return;
-  const std::string text = progress_text(course_, standing);
+  if (!first && !last && elapsed - shown_at_ < kBetweenLiveLines) return;
   const std::size_t width = std::max(text.size(), shown_width_);  // covers a longer line before
   out_ << '\r' << text << std::string(width - text.size(), ' ') << (last ? "\n" : "") << std::flush;
-  shown_at_ = standing.elapsed;
+  shown_at_ = elapsed;
   shown_width_ = text.size();
 }
 

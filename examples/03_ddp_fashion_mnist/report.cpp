@@ -8,19 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "text.h"
+
 namespace example {
 namespace {
 
 using paceline::Communicator;
 
 constexpr std::size_t kFields = 4;
-
-/// 1234567 as "1,234,567".
-std::string grouped(std::uint64_t number) {
-  std::string text = fmt::format("{}", number);
-  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, 1, ',');
-  return text;
-}
 
 std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 

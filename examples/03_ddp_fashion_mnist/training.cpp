@@ -21,6 +21,10 @@ namespace example {
 namespace {
 
 using paceline::Communicator;
+using SteadyClock = std::chrono::steady_clock;
+
+/// Images that a rank tests at once, whatever the batch size of training.
+constexpr std::size_t kTestBatch = 256;
 
 /// Collects losses and tells `progress` of them.
 class Record {
@@ -37,7 +41,7 @@ class Record {
     comm_.allreduce<double>(sums, paceline::ReduceOp::kSum, {.label = "loss"});
     result_.losses.push_back(sums[0] / sums[1]);
     result_.samples += static_cast<std::uint64_t>(sums[1]);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    const std::chrono::duration<double> elapsed = SteadyClock::now() - start_;
     result_.seconds = elapsed.count();
     if (!std::isfinite(result_.losses.back())) {
       throw std::runtime_error("the loss of step " + std::to_string(steps_done()) + " is " +
@@ -61,12 +65,16 @@ class Record {
   Progress& progress_;
   const std::int64_t steps_;
   Result result_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const SteadyClock::time_point start_ = SteadyClock::now();
 };
+
+std::int64_t batches_of(std::size_t images, std::size_t batch) {
+  return static_cast<std::int64_t>((images + batch - 1) / batch);
+}
 
 /// Each rank has the same number of images, so all make the same number of steps.
 Course make_course(const Options& options, std::size_t images, std::size_t batch) {
-  const auto steps_per_epoch = static_cast<std::int64_t>((images + batch - 1) / batch);
+  const std::int64_t steps_per_epoch = batches_of(images, batch);
   const std::int64_t all = options.epochs * steps_per_epoch;
   const std::int64_t steps = std::min(all, options.max_steps.value_or(all));
   return {.epochs = (steps + steps_per_epoch - 1) / steps_per_epoch,
@@ -75,18 +83,26 @@ Course make_course(const Options& options, std::size_t images, std::size_t batch
 }
 
 /// Each rank tests its share of the images; the sampler neither repeats nor leaves out any.
-void test(Net& net, const LabelledImages& images, Communicator& comm, Result& result) {
-  constexpr std::size_t kBatch = 200;
+void test(Net& net,
+          const LabelledImages& images,
+          Communicator& comm,
+          Progress& progress,
+          Result& result) {
   const torch::NoGradGuard no_grad;
   net->eval();
   const paceline::DistributedSampler sampler(images.count(), comm.rank(), comm.world_size(),
                                              {.shuffle = false, .uneven = true});
-  auto loader = torch::data::make_data_loader(Images(images), sampler, kBatch);
+  auto loader = torch::data::make_data_loader(Images(images), sampler, kTestBatch);
+  const SteadyClock::time_point start = SteadyClock::now();
+  progress.begin_test(
+      {.images = images.count(), .batches = batches_of(sampler.size(), kTestBatch)});
+  std::int64_t batches = 0;
   std::array<std::int64_t, 2> counts{};
   for (auto& batch : *loader) {
     const torch::Tensor answers = net->forward(batch.data).argmax(1);
     counts[0] += answers.eq(batch.target).sum().item<std::int64_t>();
     counts[1] += batch.target.size(0);
+    progress.test(++batches, SteadyClock::now() - start);
   }
   comm.allreduce<std::int64_t>(counts, paceline::ReduceOp::kSum, {.label = "accuracy"});
   if (counts[1] != static_cast<std::int64_t>(images.count())) {
@@ -127,7 +143,7 @@ Result train_and_test(const Options& options,
   }
 
   Result result = record.result();
-  test(net, data.test, comm, result);
+  test(net, data.test, comm, progress, result);
   if (!save_to.empty()) save_net(net, save_to.string());
   RankFigures mine{.parameter_hash = parameter_hash(net),
                    .bytes_sent = ddp.statistics().bytes_sent,

@@ -125,6 +125,7 @@ std::vector<std::string> without_measures(std::vector<std::string> lines) {
   const std::vector<std::pair<std::regex, const char*>> measures{
       {std::regex("from .*"), "from #"},
       {std::regex("[0-9,]+ (training|test) "), "# $1 "},
+      {std::regex("test of [0-9,]+"), "test of #"},
       {std::regex("loss [0-9.]+"), "loss #"},
       {std::regex("in [0-9.]+ s"), "in # s"},
       {std::regex("[0-9]+ samples/s"), "# samples/s"},

@@ -62,7 +62,34 @@ TEST(Progress, on_a_terminal_covers_a_longer_line) {
   EXPECT_GE(out.str().size() - first, first);
 }
 
-TEST(Progress, of_other_ranks_is_silent) { EXPECT_EQ(show(ProgressStyle::kNone, 1), ""); }
+/// Everything that is shown while 25 batches are tested, each in `seconds`.
+std::string show_test(ProgressStyle style, double seconds) {
+  std::stringstream out;
+  Progress progress(style, out);
+  progress.begin_test({.images = 10000, .batches = 25});
+  for (int batch = 1; batch <= 25; ++batch) {
+    progress.test(batch, std::chrono::duration<double>(seconds * batch));
+  }
+  return out.str();
+}
+
+TEST(Progress, of_the_test_tells_batch_and_time_left) {
+  EXPECT_EQ(test_text({.images = 10000, .batches = 25}, 10, std::chrono::duration<double>(4)),
+            "test of 10,000 images  batch 10/25  ETA 0:06");
+}
+
+TEST(Progress, of_the_test_is_one_line) {
+  EXPECT_EQ(show_test(ProgressStyle::kPlain, 0.1), "test of 10,000 images\n");
+  const std::string shown = show_test(ProgressStyle::kLive, 0.2);
+  EXPECT_EQ(std::ranges::count(shown, '\n'), 1);
+  EXPECT_EQ(std::ranges::count(shown, '\r'), 25);
+  EXPECT_TRUE(shown.ends_with("batch 25/25  ETA 0:00\n") || shown.ends_with(" \n")) << shown;
+}
+
+TEST(Progress, of_other_ranks_is_silent) {
+  EXPECT_EQ(show(ProgressStyle::kNone, 1), "");
+  EXPECT_EQ(show_test(ProgressStyle::kNone, 1), "");
+}
 
 }  // namespace
 }  // namespace example::tests
