@@ -24,15 +24,18 @@ Variables parse(const std::vector<std::string>& entries) {
   return result;
 }
 
-void set_ranks(Variables& into, const RunOptions& options, int local_rank) {
-  const int rank = options.first_rank() + local_rank;
+void set_ranks(Variables& into,
+               const RunOptions& options,
+               const store::Layout& layout,
+               int local_rank) {
+  const int rank = layout.first_rank + local_rank;
   into["RANK"] = std::to_string(rank);
-  into["WORLD_SIZE"] = std::to_string(options.world_size());
+  into["WORLD_SIZE"] = std::to_string(layout.world);
   into["LOCAL_RANK"] = std::to_string(local_rank);
   into["LOCAL_WORLD_SIZE"] = std::to_string(options.ranks);
   into["GROUP_RANK"] = std::to_string(options.node_rank);
   into["GROUP_WORLD_SIZE"] = std::to_string(options.nodes);
-  into["PACELINE_LAUNCHER"] = launcher_mark(rank, options.world_size());
+  into["PACELINE_LAUNCHER"] = launcher_mark(rank, layout.world);
 }
 
 /// A secret goes down as an open descriptor, never in the environment, which others may read.
@@ -43,8 +46,8 @@ void set_meeting(Variables& into, const RunOptions& options, const Meeting& meet
       fmt::format("{}", static_cast<double>(options.connect_timeout.count()) / 1000);
   for (const char* name : {"PACELINE_SECRET_FILE", "PACELINE_SECRET_FD", "PACELINE_AUTH"})
     into.erase(name);
-  if (meeting.secret) {
-    into["PACELINE_SECRET_FD"] = std::to_string(meeting.secret.raw());
+  if (meeting.secret_fd) {
+    into["PACELINE_SECRET_FD"] = std::to_string(meeting.secret_fd.raw());
   } else {
     into["PACELINE_AUTH"] = "none";
   }
@@ -80,7 +83,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& base,
                                           int local_rank,
                                           std::size_t terminal_columns) {
   Variables variables = parse(base);
-  set_ranks(variables, options, local_rank);
+  set_ranks(variables, options, meeting.layout, local_rank);
   set_meeting(variables, options, meeting);
   set_terminal(variables, terminal_columns, variables["RANK"].size() + 3);
   if (variables["OMP_NUM_THREADS"].empty())

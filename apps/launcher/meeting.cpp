@@ -41,34 +41,72 @@ store::Secret choose_secret(const RunOptions& options) {
       "PACELINE_AUTH=none does without");
 }
 
+/// Debian gives a host's own name the address 127.0.1.1, where other hosts cannot come.
+void refuse_hidden(const RunOptions& options, const net::Fd& listener) {
+  const std::string bound = net::local_address(listener);
+  const std::string& asked = options.master_addr;
+  const bool loopback = bound.starts_with("127.") || bound.starts_with("[::1]");
+  if (options.nodes == 1 || !loopback || asked == "localhost" || bound.starts_with(asked)) return;
+  if (bound.starts_with('[' + asked)) return;
+  throw UsageError(
+      fmt::format("--master-addr {} is {} on this host, where other hosts cannot reach it; give "
+                  "the address that they use, as `hostname -I` shows it",
+                  asked, bound.substr(0, bound.rfind(':'))));
+}
+
 net::Fd listen(const RunOptions& options) {
   const std::string host = options.nodes == 1 ? kLoopback : options.master_addr;
   const auto port = static_cast<std::uint16_t>(options.master_port.value_or(0));
   try {
-    return net::listen_tcp(host, port);
+    net::Fd listener = net::listen_tcp(host, port);
+    refuse_hidden(options, listener);
+    return listener;
   } catch (const net::SystemError& error) {
     std::string_view flags = options.nodes == 1 ? "--master-port" : "--master-addr, --master-port";
     throw UsageError(fmt::format("{}: {}", flags, error.what()));
   }
 }
 
+store::Layout meet_hosts(const RunOptions& options,
+                         const Meeting& meeting,
+                         const std::function<void(const std::string&)>& tell) {
+  if (options.nodes == 1) return {.world = options.ranks, .first_rank = 0};
+  const store::HostOptions hosts{.node = options.node_rank,
+                                 .nodes = options.nodes,
+                                 .ranks = options.ranks,
+                                 .host = meeting.address,
+                                 .port = meeting.port,
+                                 .secret = meeting.secret,
+                                 .connect_timeout = options.connect_timeout,
+                                 .tell = tell};
+  return meeting.listener ? store::receive_hosts(meeting.listener, hosts)
+                          : store::report_to_host_0(hosts);
+}
+
 }  // namespace
 
-Meeting open_meeting(const RunOptions& options) {
+Meeting open_meeting(const RunOptions& options,
+                     const std::function<void(const std::string&)>& tell) {
   Meeting meeting;
-  const store::Secret secret = choose_secret(options);
+  meeting.secret = choose_secret(options);
   meeting.address = options.nodes == 1 ? kLoopback : options.master_addr;
   meeting.port = static_cast<std::uint16_t>(options.master_port.value_or(0));
-  if (secret.key) meeting.secret = hand_down(secret);
   if (options.node_rank == 0) {
-    net::Fd listener = listen(options);
-    meeting.port = net::local_port(listener);
-    meeting.server = std::make_unique<store::Server>(
-        std::move(listener), store::ServerOptions{.world = options.world_size(),
-                                                  .secret = secret,
-                                                  .connect_timeout = options.connect_timeout});
+    meeting.listener = listen(options);
+    meeting.port = net::local_port(meeting.listener);
   }
+  meeting.layout = meet_hosts(options, meeting, tell);
+  if (meeting.secret.key) meeting.secret_fd = hand_down(meeting.secret);
   return meeting;
+}
+
+void serve(Meeting& meeting, const RunOptions& options) {
+  if (!meeting.listener) return;
+  meeting.server = std::make_unique<store::Server>(
+      std::move(meeting.listener),
+      store::ServerOptions{.world = meeting.layout.world,
+                           .secret = meeting.secret,
+                           .connect_timeout = options.connect_timeout});
 }
 
 }  // namespace paceline::apps

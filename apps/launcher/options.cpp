@@ -49,7 +49,6 @@ void check(const RunOptions& options) {
   check_range("-n", options.ranks, 1, kMaxWorldSize);
   check_range("--nnodes", options.nodes, 1, kMaxWorldSize);
   check_range("--node-rank", options.node_rank, 0, options.nodes - 1);
-  check_range("-n times --nnodes", std::int64_t{options.ranks} * options.nodes, 1, kMaxWorldSize);
   if (options.master_port) check_range("--master-port", *options.master_port, 1, 65535);
   check_seconds("--connect-timeout", options.connect_timeout);
   check_seconds("--grace", options.grace);

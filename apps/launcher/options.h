@@ -11,7 +11,7 @@
 namespace paceline::apps {
 
 struct RunOptions {
-  int ranks = 1;      ///< on this host, and on every other
+  int ranks = 1;      ///< on this host
   int nodes = 1;      ///< hosts
   int node_rank = 0;  ///< which host this is
   std::string master_addr = {};
@@ -21,9 +21,6 @@ struct RunOptions {
   std::chrono::milliseconds grace = std::chrono::seconds(10);
   std::optional<std::string> log_dir = {};
   std::vector<std::string> command = {};  ///< program and arguments
-
-  [[nodiscard]] int world_size() const noexcept { return ranks * nodes; }
-  [[nodiscard]] int first_rank() const noexcept { return ranks * node_rank; }
 };
 
 /// Errors  UsageError that names the flag and its value.

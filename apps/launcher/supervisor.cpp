@@ -96,10 +96,10 @@ Supervisor::Supervisor(const RunOptions& options,
 }
 
 void Supervisor::start(int local_rank) {
-  auto output =
-      std::make_unique<RankOutput>(options_.first_rank() + local_rank, options_.log_dir, screen_);
+  auto output = std::make_unique<RankOutput>(meeting_.layout.first_rank + local_rank,
+                                             options_.log_dir, screen_);
   net::SpawnOptions spawn_options;
-  if (meeting_.secret) spawn_options.inherit = {&meeting_.secret};
+  if (meeting_.secret_fd) spawn_options.inherit = {&meeting_.secret_fd};
   const std::vector<std::string>& command = options_.command;
   net::Child child = net::spawn(
       command.front(), {command.begin() + 1, command.end()},
@@ -167,7 +167,8 @@ void Supervisor::collect_ends() {
     rank.end = rank.child.try_wait();
     if (!rank.end) continue;
     if (meeting_.server)
-      meeting_.server->note_exit(options_.first_rank() + static_cast<int>(i), describe(*rank.end));
+      meeting_.server->note_exit(meeting_.layout.first_rank + static_cast<int>(i),
+                                 describe(*rank.end));
     if (rank.end->ok()) continue;
     if (!failed || (rank.end->signal != 0 && ranks_[*failed].end->signal == 0)) failed = i;
   }
@@ -210,7 +211,7 @@ void Supervisor::drain() {
 }
 
 Outcome Supervisor::outcome() const {
-  Outcome result{.first_rank = options_.first_rank(), .world_size = options_.world_size()};
+  Outcome result{.first_rank = meeting_.layout.first_rank, .world_size = meeting_.layout.world};
   for (const Rank& rank : ranks_) result.ends.push_back(*rank.end);
   result.first_failure = first_failure_;
   result.interrupted_by = interrupted_by_;
@@ -252,6 +253,8 @@ std::vector<int> watched_signals() {
   return result;
 }
 
+void print_note(const std::string& text) { fmt::print(stderr, "paceline: {}\n", text); }
+
 /// As a shell does: 127 if there is no such program, 126 if it cannot run.
 int code_of_failed_start(int error) {
   if (error == ENOENT) return 127;
@@ -264,14 +267,15 @@ int launch(const RunOptions& options) {
   check(options);
   make_log_dir(options.log_dir);
   net::turn_write_signals_into_errors();
+  Meeting meeting = open_meeting(options, print_note);  // a signal still ends us: nothing runs yet
   net::SignalFd signals(watched_signals());
   net::Job job;
   net::Guardian guardian(job);
-  const Meeting meeting = open_meeting(options);
+  serve(meeting, options);
   try {
     return Supervisor(options, meeting, job, guardian).run(signals);
   } catch (const net::SystemError& error) {
-    fmt::print(stderr, "paceline: {}\n", error.what());
+    print_note(error.what());
     return code_of_failed_start(error.code());
   }
 }

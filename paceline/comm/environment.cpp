@@ -73,6 +73,22 @@ std::optional<std::chrono::milliseconds> read_timeout(const GetVariable& get) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
+/// Hosts may have different numbers of ranks, but each has one, and the ranks of a host are
+/// consecutive.
+void check_hosts(const Environment& env) {
+  const int first = env.rank - env.local_rank;
+  const int behind = env.world_size - first - env.local_world_size;
+  const int hosts_behind = env.node_count - 1 - env.node_rank;
+  const bool fits_before = env.node_rank == 0 ? first == 0 : first >= env.node_rank;
+  const bool fits_behind = hosts_behind == 0 ? behind == 0 : behind >= hosts_behind;
+  if (fits_before && fits_behind) return;
+  throw UsageError(fmt::format(
+      "RANK={}, LOCAL_RANK={} and LOCAL_WORLD_SIZE={} give this host the ranks {} to {}; that "
+      "contradicts WORLD_SIZE={}, GROUP_RANK={} and GROUP_WORLD_SIZE={}",
+      env.rank, env.local_rank, env.local_world_size, first, first + env.local_world_size - 1,
+      env.world_size, env.node_rank, env.node_count));
+}
+
 /// Who we are, from the variables that torchrun made customary.
 void read_ranks(const GetVariable& get, Environment& into) {
   into.world_size = need_number(get, "WORLD_SIZE", 1, kMaxWorldSize);
@@ -83,16 +99,7 @@ void read_ranks(const GetVariable& get, Environment& into) {
                               into.world_size / into.local_world_size);
   into.node_rank =
       number_or(get, "GROUP_RANK", 0, into.node_count - 1, into.rank / into.local_world_size);
-  if (into.node_count * into.local_world_size != into.world_size)
-    throw UsageError(fmt::format(
-        "WORLD_SIZE={} contradicts LOCAL_WORLD_SIZE={} on each of GROUP_WORLD_SIZE={} hosts",
-        into.world_size, into.local_world_size, into.node_count));
-  const int expected = into.node_rank * into.local_world_size + into.local_rank;
-  if (into.rank != expected)
-    throw UsageError(fmt::format(
-        "RANK={} contradicts GROUP_RANK={}, LOCAL_WORLD_SIZE={} and LOCAL_RANK={}, which make rank "
-        "{}",
-        into.rank, into.node_rank, into.local_world_size, into.local_rank, expected));
+  check_hosts(into);
 }
 
 void read_master(const GetVariable& get, Environment& into) {

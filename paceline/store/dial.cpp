@@ -113,12 +113,7 @@ std::optional<Channel> Dialler::shake_hands(net::Fd socket) {
                     .secret = options_.secret};
   HalfOpen half(std::move(socket), terms,
                 Deadline::earlier(deadline_, Deadline::after(kHandshakeLimit)));
-  auto outcome = half.step();
-  while (outcome == HalfOpen::Outcome::kPending) {
-    net::PollItem item = half.interest();
-    net::poll({&item, 1}, half.deadline());
-    outcome = half.step();
-  }
+  const auto outcome = complete(half);
   if (outcome == HalfOpen::Outcome::kLost) return std::nullopt;
   if (outcome == HalfOpen::Outcome::kRefused) fail_refused(half.handshake().refusal());
   return Channel(half.take_socket(), half.handshake().session_key(), Side::kInitiator);

@@ -70,6 +70,16 @@ net::PollItem HalfOpen::interest() const {
   return {.fd = &socket_, .send = !unsent_.empty(), .recv = handshake_.wanted() != 0};
 }
 
+HalfOpen::Outcome complete(HalfOpen& half) {
+  auto outcome = half.step();
+  while (outcome == HalfOpen::Outcome::kPending) {
+    net::PollItem item = half.interest();
+    net::poll({&item, 1}, half.deadline());
+    outcome = half.step();
+  }
+  return outcome;
+}
+
 Gate::Gate(const net::Fd& listener, const Terms& terms)
     : listener_(listener), local_(net::local_address(listener).starts_with('@')), terms_(terms) {}
 

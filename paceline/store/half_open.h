@@ -48,6 +48,9 @@ class HalfOpen {
   bool heard_ = false;
 };
 
+/// Drives the handshake to its end, sleeping between steps.
+HalfOpen::Outcome complete(HalfOpen& half);
+
 /// Somebody whose handshake succeeded.
 struct Guest {
   net::Fd socket;

@@ -28,6 +28,7 @@ std::string_view purpose_name(std::uint64_t purpose) {
   switch (purpose) {
     case static_cast<std::uint64_t>(Purpose::kControl): return "control";
     case static_cast<std::uint64_t>(Purpose::kData): return "data";
+    case static_cast<std::uint64_t>(Purpose::kHosts): return "hosts";
     default: return "unknown";
   }
 }

@@ -29,7 +29,7 @@
 
 namespace paceline::store {
 
-enum class Purpose : std::uint8_t { kControl = 1, kData = 2 };
+enum class Purpose : std::uint8_t { kControl = 1, kData = 2, kHosts = 3 };
 
 /// The store's own number where a rank stands else.
 inline constexpr std::uint32_t kStoreRank = 0xffffffff;

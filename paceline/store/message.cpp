@@ -64,6 +64,17 @@ void put(Writer& out, const Event& event) {
   out.text(event.text, kMaxText);
 }
 
+void put(Writer& out, const HostReport& report) {
+  out.number(report.ranks);
+  out.text(report.host, kMaxShortText);
+}
+
+void put(Writer& out, const HostVerdict& verdict) {
+  out.number(verdict.world);
+  out.number(verdict.first_rank);
+  out.text(verdict.problem, kMaxText);
+}
+
 void get(Reader& in, Hello& hello) {
   hello.rank = in.number<std::uint32_t>();
   hello.world = in.number<std::uint32_t>();
@@ -116,6 +127,17 @@ void get(Reader& in, Event& event) {
   event.sequence = in.number<std::uint64_t>();
   event.rank = in.signed_number();
   event.text = in.text(kMaxText);
+}
+
+void get(Reader& in, HostReport& report) {
+  report.ranks = in.number<std::uint32_t>();
+  report.host = in.text(kMaxShortText);
+}
+
+void get(Reader& in, HostVerdict& verdict) {
+  verdict.world = in.number<std::uint32_t>();
+  verdict.first_rank = in.number<std::uint32_t>();
+  verdict.problem = in.text(kMaxText);
 }
 
 /// Makes the alternative number `type` of Message and reads it.

@@ -66,8 +66,23 @@ struct Tick {  ///< rank to hub: alive
   bool operator==(const Tick&) const = default;
 };
 
+/// Launcher to launcher of host 0: how many ranks this host will start.
+struct HostReport {
+  std::uint32_t ranks = 0;
+  std::string host;
+  bool operator==(const HostReport&) const = default;
+};
+/// The answer: where this host's ranks begin, or why the job cannot start.
+struct HostVerdict {
+  std::uint32_t world = 0;
+  std::uint32_t first_rank = 0;
+  std::string problem;  ///< empty: none
+  bool operator==(const HostVerdict&) const = default;
+};
+
 /// Standing and Cause go up to the hub, Event comes down. The order is the type number on the wire.
-using Message = std::variant<Hello, Table, Ready, Start, Tick, Standing, Cause, Event>;
+using Message =
+    std::variant<Hello, Table, Ready, Start, Tick, Standing, Cause, Event, HostReport, HostVerdict>;
 
 /// Payload of `message`; texts that are too long are cut.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);

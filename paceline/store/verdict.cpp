@@ -24,6 +24,10 @@ std::string name_ranks(std::span<const int> ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
+std::string name_hosts(std::span<const int> hosts) {
+  return fmt::format("{} {}", hosts.size() == 1 ? "host" : "hosts", fmt::join(hosts, ", "));
+}
+
 std::string name_duration(std::chrono::milliseconds duration) {
   const auto ms = duration.count();
   if (ms >= 60'000 && ms % 60'000 == 0) return fmt::format("{} min", ms / 60'000);

@@ -15,6 +15,9 @@ namespace paceline::store {
 /// "rank 1", "ranks 0, 2".
 [[nodiscard]] std::string name_ranks(std::span<const int> ranks);
 
+/// "host 1", "hosts 1, 3".
+[[nodiscard]] std::string name_hosts(std::span<const int> hosts);
+
 /// "100 ms", "30 s", "5 min".
 [[nodiscard]] std::string name_duration(std::chrono::milliseconds duration);
 

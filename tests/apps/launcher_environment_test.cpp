@@ -27,7 +27,8 @@ Meeting meeting_with_secret() {
   Meeting meeting;
   meeting.address = "node0";
   meeting.port = 4711;
-  meeting.secret = hand_down(make_secret());
+  meeting.layout = {.world = 6, .first_rank = 3};
+  meeting.secret_fd = hand_down(make_secret());
   return meeting;
 }
 
@@ -59,7 +60,7 @@ TEST(RankEnvironment, is_what_init_reads) {
   EXPECT_EQ(found.master_addr, "node0");
   EXPECT_EQ(found.master_port, 4711);
   EXPECT_EQ(found.connect_timeout, std::chrono::milliseconds(2500));
-  EXPECT_EQ(std::get<SecretDescriptor>(found.secret).number, meeting.secret.raw());
+  EXPECT_EQ(std::get<SecretDescriptor>(found.secret).number, meeting.secret_fd.raw());
 }
 
 TEST(RankEnvironment, wins_over_what_a_site_had_set) {

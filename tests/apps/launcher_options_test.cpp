@@ -56,8 +56,6 @@ TEST(RunOptions, numbers_out_of_range_name_their_flag) {
   expect_flag("--master-port 70000",
               complaint(good(), [](RunOptions& o) { o.master_port = 70000; }));
   expect_flag("--master-port 0", complaint(good(), [](RunOptions& o) { o.master_port = 0; }));
-  expect_flag("-n times --nnodes 80000",
-              complaint(good_hosts(), [](RunOptions& o) { o.ranks = 40000; }));
 }
 
 TEST(RunOptions, times_are_above_zero) {

@@ -2,8 +2,13 @@
 // `paceline run` while ranks or hosts are missing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include "paceline/base/error.h"
 #include "paceline/comm/secret.h"
+#include "paceline/net/host.h"
+#include "paceline/net/socket.h"
 #include "paceline/store/join.h"
 #include "tests/apps/command.h"
 
@@ -30,6 +35,67 @@ TEST(RunHosts, a_connection_with_another_secret_is_told_of_while_ranks_are_missi
   command.signal(SIGTERM);
   EXPECT_EQ(command.finish(), (net::ExitStatus{.code = 128 + SIGTERM}));
   EXPECT_EQ(count_of(command.error(), "still waiting"), 1U) << command.error();
+}
+
+/// A secret file and a port that was free a moment ago, for launchers that play hosts.
+class RunTwoHosts : public testing::Test {
+ protected:
+  RunTwoHosts() : port_(net::local_port(net::listen_tcp("127.0.0.1", 0))) {
+    std::ofstream(secret_) << "a secret of the test, long enough";
+    fs::permissions(secret_, fs::perms::owner_read | fs::perms::owner_write);
+  }
+  ~RunTwoHosts() override { fs::remove(secret_); }
+
+  Texts host(int node, const std::string& ranks, const std::string& script, int nodes = 2) {
+    return run_shell(
+        ranks, script,
+        {"--nnodes", std::to_string(nodes), "--node-rank", std::to_string(node), "--master-addr",
+         "127.0.0.1", "--master-port", std::to_string(port_), "--secret-file", secret_});
+  }
+
+  std::uint16_t port_;
+  std::string secret_ = testing::TempDir() + "paceline-hosts-" + std::to_string(net::process_id());
+};
+
+TEST_F(RunTwoHosts, may_start_different_numbers_of_ranks) {
+  const std::string say = "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE";
+  Command there(host(1, "2", say));
+  Command here(host(0, "1", say));
+  EXPECT_EQ(here.finish().code, 0) << here.error();
+  EXPECT_EQ(there.finish().code, 0) << there.error();
+  EXPECT_EQ(here.output(), "[0] rank 0 of 3, 0 of 1\n");
+  EXPECT_NE(there.output().find("[1] rank 1 of 3, 0 of 2\n"), std::string::npos) << there.output();
+  EXPECT_NE(there.output().find("[2] rank 2 of 3, 1 of 2\n"), std::string::npos) << there.output();
+}
+
+TEST_F(RunTwoHosts, that_disagree_start_no_rank) {
+  Command there(host(1, "1", "echo started", 3));
+  Command here(host(0, "1", "echo started"));
+  EXPECT_EQ(here.finish().code, 1);
+  EXPECT_EQ(there.finish().code, 1);
+  EXPECT_EQ(here.output() + there.output(), "");
+  EXPECT_EQ(here.error(), "paceline: --nnodes differs: 2 on host 0, 3 on host 1\n");
+  EXPECT_NE(there.error().find("--nnodes differs: 3 here, 2 there"), std::string::npos)
+      << there.error();
+}
+
+TEST_F(RunTwoHosts, say_what_they_wait_for_and_end_on_a_signal) {
+  Command here(host(0, "1", "echo started"));
+  EXPECT_TRUE(here.wait_for_error("for host 1 of 2\n")) << here.error();
+  here.signal(SIGTERM);
+  EXPECT_EQ(here.finish().signal, SIGTERM);
+  EXPECT_TRUE(here.all_gone());
+  EXPECT_EQ(here.output(), "");
+}
+
+TEST_F(RunTwoHosts, that_are_called_by_a_name_of_the_loopback_are_refused) {
+  Texts arguments = host(0, "1", "true");
+  std::replace(arguments.begin(), arguments.end(), std::string("127.0.0.1"), net::host_name());
+  Command here(arguments);
+  const net::ExitStatus end = here.finish();
+  if (here.error().find("is 127.") == std::string::npos)
+    GTEST_SKIP() << "this host's own name is no address of its loopback";
+  EXPECT_EQ(end.code, 2);
 }
 
 }  // namespace

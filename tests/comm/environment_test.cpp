@@ -116,7 +116,7 @@ TEST(Environment, names_variable_and_value_that_are_out_of_range) {
 
 TEST(Environment, a_rank_that_its_host_and_local_rank_contradict_is_an_error) {
   expect_words(complaint(with(ours(), "LOCAL_RANK", "1")),
-               {"RANK=5", "GROUP_RANK=1", "LOCAL_RANK=1", "make rank 4"});
+               {"RANK=5", "GROUP_RANK=1", "LOCAL_RANK=1", "the ranks 4 to 6"});
 }
 
 TEST(Environment, a_world_that_is_not_the_sum_over_hosts_is_an_error) {

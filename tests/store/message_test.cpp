@@ -27,7 +27,9 @@ std::vector<Message> one_of_each() {
           Tick{},
           Standing{.sequence = 1, .issued = 2, .hash = 3, .text = "barrier"},
           Cause{.code = CommErrc::kTimeout, .rank = 1, .peer = -1, .from_sequence = 8, .text = "x"},
-          event};
+          event,
+          HostReport{.ranks = 3, .host = "node"},
+          HostVerdict{.world = 7, .first_rank = 4, .problem = "no"}};
 }
 
 std::vector<std::byte> sealed(const std::vector<Message>& messages) {
@@ -54,6 +56,8 @@ TEST(Message, comes_back_as_it_went) {
   EXPECT_EQ(cause.rank, 1);
   EXPECT_EQ(cause.peer, -1);
   EXPECT_EQ(cause.from_sequence, 8U);
+  EXPECT_EQ(std::get<HostReport>(round_trip(all[8])), std::get<HostReport>(all[8]));
+  EXPECT_EQ(std::get<HostVerdict>(round_trip(all[9])), std::get<HostVerdict>(all[9]));
   const auto event = std::get<Event>(round_trip(all[7]));
   EXPECT_EQ(event.kind, Event::Kind::kDeparted);
   EXPECT_EQ(event.cause.peer, 3);
@@ -131,7 +135,7 @@ TEST(Message, arrives_whole_however_its_bytes_are_cut) {
       opener.feed(std::span(bytes).subspan(i, std::min(step, bytes.size() - i)));
       while (const auto message = opener.next()) EXPECT_EQ(message->index(), got++);
     }
-    EXPECT_EQ(got, 8U);
+    EXPECT_EQ(got, one_of_each().size());
   }
 }
 
