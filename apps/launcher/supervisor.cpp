@@ -65,7 +65,9 @@ class Supervisor {
   void enter(Stage stage, std::chrono::milliseconds limit);
   void advance_stage();
   void pass_notices_on();
+  void name_the_stopped();
   void signal_groups(int signal);
+  void ask_to_end(int signal);
   void drain();
   [[nodiscard]] Outcome outcome() const;
 
@@ -134,6 +136,12 @@ void Supervisor::signal_groups(int signal) {
   for (Rank& rank : ranks_) rank.child.signal_group(signal);
 }
 
+/// A stopped process must run on to hear it.
+void Supervisor::ask_to_end(int signal) {
+  signal_groups(signal);
+  signal_groups(SIGCONT);
+}
+
 void Supervisor::take_signal(int signal) {
   if (std::ranges::find(kPassedSignals, signal) != kPassedSignals.end()) {
     for (Rank& rank : ranks_)
@@ -154,7 +162,7 @@ void Supervisor::stop(int cause, int signal, std::string_view why) {
   interrupted_by_ = cause;
   screen_.note(fmt::format("{}; they have {} s to end", why,
                            static_cast<double>(options_.grace.count()) / 1000));
-  signal_groups(signal);
+  ask_to_end(signal);
   if (stage_ < Stage::kGrace) enter(Stage::kGrace, options_.grace);
 }
 
@@ -174,7 +182,17 @@ void Supervisor::collect_ends() {
   }
   if (!failed || first_failure_ || interrupted_by_) return;
   first_failure_ = failed;
+  name_the_stopped();
   if (stage_ == Stage::kRunning) enter(Stage::kFarewell, kFarewellTime);
+}
+
+/// Others have failed because of it: they waited in vain.
+void Supervisor::name_the_stopped() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    if (const auto signal = ranks_[i].child.stopped_by())
+      screen_.note(fmt::format("rank {} is stopped by {}",
+                               meeting_.layout.first_rank + static_cast<int>(i),
+                               net::signal_name(*signal)));
 }
 
 void Supervisor::enter(Stage stage, std::chrono::milliseconds limit) {
@@ -186,7 +204,7 @@ void Supervisor::enter(Stage stage, std::chrono::milliseconds limit) {
 void Supervisor::advance_stage() {
   if (!stage_ends_.passed()) return;
   if (stage_ == Stage::kFarewell) {
-    signal_groups(SIGTERM);
+    ask_to_end(SIGTERM);
     enter(Stage::kGrace, options_.grace);
   } else {
     enter(Stage::kKilled, options_.grace);

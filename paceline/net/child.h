@@ -54,6 +54,9 @@ class Child {
   /// The same, after sleeping until it ends; empty at the deadline.
   [[nodiscard]] std::optional<ExitStatus> wait(Deadline deadline);
 
+  /// The signal that has stopped it, if it stands still now.
+  [[nodiscard]] std::optional<int> stopped_by() const;
+
   /// Sends `signal` to the child, if it still runs.
   void signal(int signal) noexcept;
   /// Sends it to the child's group: also to what the child left behind.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -202,6 +203,18 @@ TEST(Child, signal_meets_the_child_and_signal_group_what_it_left_behind) {
   ASSERT_EQ(child.wait(soon()), ExitStatus{});
   child.signal_group(SIGKILL);
   EXPECT_EQ(read_all(child.standard_output()), "");
+}
+
+TEST(Child, tells_which_signal_has_stopped_it) {
+  Child child = shell("kill -STOP $$; exec sleep 600");
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WSTOPPED | WNOWAIT), 0);
+  EXPECT_EQ(child.stopped_by(), SIGSTOP);
+  EXPECT_EQ(child.stopped_by(), SIGSTOP) << "looking must not use it up";
+  child.signal(SIGCONT);
+  child.signal(SIGTERM);
+  ASSERT_TRUE(child.wait(soon()));
+  EXPECT_FALSE(child.stopped_by());
 }
 
 TEST(Child, dies_with_its_group_when_destroyed) {

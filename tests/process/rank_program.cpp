@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of ranks_test.cpp: plays the scenario that it is told, and prints what it caught.
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -59,6 +60,16 @@ void killed(Communicator& comm) {
   }
 }
 
+// Rank 1 stops in its third step, until somebody lets it run on.
+void stopped(Communicator& comm) {
+  for (int step = 0;; ++step) {
+    if (step == 3 && comm.rank() == 1) std::raise(SIGSTOP);
+    std::vector<float> data(100000, 1.F);
+    comm.allreduce(std::span(data), ReduceOp::kSum,
+                   {.label = "step", .timeout = std::chrono::seconds(1)});
+  }
+}
+
 void leaves_early(Communicator& comm) {
   std::vector<float> data(1000, 1.F);
   comm.allreduce(std::span(data), ReduceOp::kSum);
@@ -86,8 +97,8 @@ using Scenario = void (*)(Communicator&);
 Scenario find_scenario(const std::string& name) {
   const std::map<std::string, Scenario> scenarios{
       {"absent", bits},  // but for rank 1
-      {"bits", bits},         {"killed", killed}, {"leaves_early", leaves_early},
-      {"mismatch", mismatch}, {"throws", throws}};
+      {"bits", bits},         {"killed", killed},   {"leaves_early", leaves_early},
+      {"mismatch", mismatch}, {"stopped", stopped}, {"throws", throws}};
   if (const auto found = scenarios.find(name); found != scenarios.end()) return found->second;
   std::string known;
   for (const auto& scenario : scenarios) known += " " + scenario.first;

@@ -57,6 +57,14 @@ TEST(Processes, survivors_name_the_rank_that_was_killed_and_how) {
   EXPECT_TRUE(all.says("\"step\"")) << all.output;
 }
 
+TEST(Processes, a_stopped_rank_is_named_by_the_others_and_by_the_launcher) {
+  const Ended all = run("-n 3", "stopped");
+  EXPECT_EQ(all.code, 3) << all.output;
+  EXPECT_EQ(all.count("] caught:"), 3) << all.output;
+  EXPECT_TRUE(all.says("stood still for 1 s; rank 1 does not answer")) << all.output;
+  EXPECT_TRUE(all.says("paceline: rank 1 is stopped by SIGSTOP")) << all.output;
+}
+
 TEST(Processes, a_rank_that_leaves_early_is_named) {
   const Ended all = run("-n 3", "leaves_early");
   EXPECT_EQ(all.code, 3) << all.output;
