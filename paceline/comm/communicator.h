@@ -22,7 +22,7 @@ namespace paceline {
 struct CallOptions {
   std::string label = {};  ///< shown in errors and in traffic(); the same on all ranks
   std::optional<Algorithm> algorithm = {};  ///< none: algorithm_for(); the same on all ranks
-  std::chrono::milliseconds timeout = kDefaultTimeout;
+  std::chrono::milliseconds timeout = kDefaultTimeout;  ///< positive; each rank's own
 };
 
 /// One rank of a group that computes together. Movable; owns its place in the group.
@@ -46,18 +46,19 @@ class Communicator {
 
   /// Reduces `data` elementwise over all ranks, in place, and leaves the same bits on every rank.
   ///
-  /// Shape     Flat [n] of T; n, T, op and label agree on all ranks. n == 0 is legal (headers
-  /// only). Order     Collective: every rank calls it at the same place among this communicator's
+  /// Shape     Flat [n] of T; n, T, op and label agree on all ranks. n == 0 is legal: headers only.
+  /// Order     Collective: every rank calls it at the same place among this communicator's
   ///           collectives. Blocks until `data` may be read and written again.
-  /// Numerics  Element e of chunk c is added in the order c+1, …, c+N (mod N) by every algorithm
-  /// but
-  ///           relay, so bits depend on (N, n) only. 16-bit floats are added in F32 and rounded
+  /// Numerics  Element e of chunk c is added in the order c+1, ..., c+N (mod N) by all algorithms
+  ///           but relay, so bits depend on (N, n) only. 16-bit floats are added in F32 and rounded
   ///           once. kMean divides by N once, after the sum. NaN wins in every op.
   /// Cost      ring: 2(N-1) steps, rank r sends 2M - c[r] - c[(r+1) mod N] bytes; the others:
   ///           docs/algorithms.md.
-  /// Errors    UsageError if op is kMean and T is an integer; nothing was sent. CommError kTimeout,
-  ///           kPeerClosed, kMismatch, kRefused, kAborted: `data` is then unspecified and the
-  ///           communicator poisoned.
+  /// Errors    UsageError, before anything is sent, if op is kMean and T is an integer, or if the
+  ///           algorithm has no all-reduce: harmless if all ranks do the same, else kMismatch on
+  ///           all. UsageError too if the timeout is not positive or `data` overlaps a call in
+  ///           flight: the others then get kRefused. CommError kTimeout, kPeerClosed, kMismatch,
+  ///           kRefused, kAborted: `data` is then unspecified and the communicator poisoned.
   /// Source    Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of
   ///           workstations, JPDC 69(2), 117-124, 2009.
   template <Reducible T>
@@ -76,7 +77,8 @@ class Communicator {
 
   /// Reduces `in` over all ranks; `out` receives this rank's shard of the result.
   ///
-  /// Shape  in [n]; out [shard(n).size()], which does not overlap `in`.
+  /// Shape   in [n]; out [shard(n).size()], which does not overlap `in`.
+  /// Errors  As allreduce; sizes that do not fit are refused like a bad timeout.
   template <Reducible T>
   void reduce_scatter(std::span<const T> in,
                       std::span<T> out,
@@ -97,7 +99,8 @@ class Communicator {
 
   /// Gathers each rank's shard into `out` on every rank.
   ///
-  /// Shape  out [n]; in [shard(n).size()], which does not overlap `out`.
+  /// Shape   out [n]; in [shard(n).size()], which does not overlap `out`.
+  /// Errors  As reduce_scatter.
   template <Reducible T>
   void allgather(std::span<const T> in, std::span<T> out, const CallOptions& options = {}) {
     start(Collective::kAllGather, ReduceOp::kSum, dtype_of<T>(), out.size(), in.data(), in.size(),
@@ -114,7 +117,7 @@ class Communicator {
 
   /// Copies root's `data` to every rank.
   ///
-  /// Errors  UsageError if root is no rank.
+  /// Errors  As allreduce; a root that is no rank counts like a bad op.
   template <Reducible T>
   void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
     start_in_place(Collective::kBroadcast, ReduceOp::kSum, root, dtype_of<T>(), data.data(),

@@ -19,22 +19,23 @@ constexpr Clock::duration kSpin = std::chrono::microseconds(50);
 // Longer timeouts mean "never", and must not overflow when added to a point in time.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
-void check_alike(const Call& call, Dtype dtype, Algorithm algorithm, int world) {
-  if (reduces(call.what) && call.op == ReduceOp::kMean && !is_floating(dtype)) {
-    throw UsageError(fmt::format("{} of {}: mean is defined for floats only; use sum and divide",
-                                 name_of(call.what), name_of(dtype)));
+// What is wrong with a call by its descriptor alone; empty if nothing is. Ranks whose descriptors
+// agree see the same.
+std::string fault_of(const Descriptor& call, int world) {
+  if (reduces(call.what) && call.op > ReduceOp::kMax) {
+    return fmt::format("{}: {} is no reduction", name_of(call.what), static_cast<int>(call.op));
+  }
+  if (reduces(call.what) && call.op == ReduceOp::kMean && !is_floating(call.dtype)) {
+    return fmt::format("{} of {}: mean is defined for floats only; use sum and divide",
+                       name_of(call.what), name_of(call.dtype));
   }
   if (call.what == Collective::kBroadcast && (call.root < 0 || call.root >= world)) {
-    throw UsageError(
-        fmt::format("broadcast: root {} is no rank; ranks are 0 to {}", call.root, world - 1));
+    return fmt::format("broadcast: root {} is no rank; ranks are 0 to {}", call.root, world - 1);
   }
-  if (call.timeout <= std::chrono::milliseconds(0)) {
-    throw UsageError(fmt::format("{}: the timeout must be positive", name_of(call.what)));
+  if (!plan::supports(call.algorithm, call.what)) {
+    return fmt::format("{} cannot be done by {}", name_of(call.what), name_of(call.algorithm));
   }
-  if (!plan::supports(algorithm, call.what)) {
-    throw UsageError(
-        fmt::format("{} cannot be done by {}", name_of(call.what), name_of(algorithm)));
-  }
+  return {};
 }
 
 }  // namespace
@@ -105,26 +106,22 @@ Work Context::start_awaited(const Call& call, Buffer in, Buffer out) {
 
 Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer& out) {
   const Descriptor descriptor = describe(call, in);
-  check_alike(call, descriptor.dtype, descriptor.algorithm, world_);
-  const plan::Schedule schedule =
-      plan::make_schedule(descriptor.algorithm, {.what = call.what,
-                                                 .rank = rank_,
-                                                 .world = world_,
-                                                 .root = descriptor.root,
-                                                 .count = call.count});
+  const std::string fault = fault_of(descriptor, world_);
   std::string refusal;
   std::exception_ptr broken;
   std::uint64_t sequence = 0;
   {
     const MutexLock lock(mutex_);
     throw_if_closed(descriptor);
-    open_.reserve(open_.size() + 1);
-    intake_.reserve(intake_.size() + 1);
     sequence = issued_.add(descriptor);
+    // The place is used up, so ranks that do the same stay in step; one that does it alone holds
+    // another descriptor there than its peers, and all learn of that.
+    if (!fault.empty()) throw UsageError(fault);
     try {
-      CallPtr state = build(call, descriptor, sequence, schedule, in, out);
-      open_.push_back(state);
+      CallPtr state = build(call, descriptor, sequence, in, out);
+      open_.reserve(open_.size() + 1);
       intake_.push_back(state);
+      open_.push_back(state);
       intake_pending_.store(true, std::memory_order_release);
       return state;
     } catch (const UsageError& error) {
@@ -158,9 +155,17 @@ void Context::refuse(const Descriptor& descriptor,
 Context::CallPtr Context::build(const Call& call,
                                 const Descriptor& descriptor,
                                 std::uint64_t sequence,
-                                const plan::Schedule& schedule,
                                 const Buffer& in,
                                 const Buffer& out) {
+  if (call.timeout <= std::chrono::milliseconds(0)) {
+    throw UsageError(fmt::format("a timeout of {} ms; it must be positive", call.timeout.count()));
+  }
+  const plan::Schedule schedule =
+      plan::make_schedule(descriptor.algorithm, {.what = descriptor.what,
+                                                 .rank = rank_,
+                                                 .world = world_,
+                                                 .root = descriptor.root,
+                                                 .count = descriptor.count});
   if (out.dtype != in.dtype) throw UsageError("input and output differ in their element type");
   CallMemory memory(schedule, rank_, world_, descriptor.dtype, PieceList(in, schedule.in),
                     PieceList(out, schedule.out));

@@ -79,7 +79,6 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   [[nodiscard]] CallPtr build(const Call& call,
                               const Descriptor& descriptor,
                               std::uint64_t sequence,
-                              const plan::Schedule& schedule,
                               const Buffer& in,
                               const Buffer& out) PACELINE_REQUIRES(mutex_);
   void throw_if_closed(const Descriptor& descriptor) PACELINE_REQUIRES(mutex_);

@@ -32,7 +32,7 @@ struct Buffer {
   std::span<const Piece> pieces;
 };
 
-/// What is to be done. All but `timeout` agree on all ranks.
+/// What is to be done. All but `timeout`, which is each rank's own, agrees on all ranks.
 struct Call {
   Collective what = Collective::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
@@ -56,11 +56,14 @@ class Engine {
   /// Shape   `in` and `out` hold the elements that plan::Schedule says: all-reduce both [0, count);
   ///         reduce-scatter's out and all-gather's in are chunk(rank); broadcast's in only on root.
   /// Order   Collective: every rank starts the same calls in the same order.
-  /// Errors  UsageError if all ranks can see it alike (op undefined for the type, no such root, no
-  ///         positive timeout): nothing happened. UsageError if only this rank can see it (sizes
-  ///         that do not add up, overlap with another call in flight): the call's place is used up
-  ///         and the peers get CommError kRefused with the text. CommError kAborted if the engine
-  ///         is poisoned.
+  /// Errors  Nothing is sent, and the call's place in the order is used up, by
+  ///         UsageError for what `call` and the type say (op undefined for the type, no such root,
+  ///         an algorithm that does not do this): if all ranks do the same nothing happened, else
+  ///         every rank gets CommError kMismatch, at this call or at its next;
+  ///         UsageError for what this rank alone decides (no positive timeout, sizes that do not
+  ///         add up, overlap with another call in flight): the peers get CommError kRefused with
+  ///         the text.
+  ///         CommError if the engine is poisoned: the cause's code at first, then kAborted.
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
 
   /// Poisons the engine on every rank: all calls in flight and to come fail with `reason`.
