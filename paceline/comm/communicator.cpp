@@ -113,6 +113,7 @@ std::uint64_t Communicator::formula_bytes_sent(Collective what,
       {.what = what, .rank = rank(), .world = world_size(), .root = 0, .count = count}, dtype);
 }
 
+std::uint64_t Communicator::next_user_number() { return context().next_user_number(); }
 std::map<std::string, Traffic> Communicator::traffic() const { return context().traffic(); }
 
 }  // namespace paceline

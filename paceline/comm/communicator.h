@@ -154,6 +154,10 @@ class Communicator {
                                                  std::uint64_t count,
                                                  std::optional<Algorithm> algorithm = {}) const;
 
+  /// Numbers those who share this communicator: 0, 1, 2, ... Ranks that ask in the same order get
+  /// the same numbers, so labels can tell the users' calls apart. Sends nothing.
+  [[nodiscard]] std::uint64_t next_user_number();
+
   /// What has crossed this rank's links so far, per label of the calls ("" for unlabelled ones).
   [[nodiscard]] std::map<std::string, Traffic> traffic() const;
 

@@ -65,6 +65,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
                                         Dtype dtype,
                                         std::uint64_t count) const noexcept;
   [[nodiscard]] std::map<std::string, Traffic> traffic() const;
+  [[nodiscard]] std::uint64_t next_user_number() noexcept { return user_number_++; }
 
  private:
   using CallPtr = std::shared_ptr<CallState>;
@@ -133,6 +134,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::atomic<bool> intake_pending_ = false;
   std::atomic<bool> cause_pending_ = false;
   std::atomic<int> waiting_ = 0;
+
+  std::atomic<std::uint64_t> user_number_ = 0;
 
   mutable Mutex mutex_;
   ConditionVariable changed_;  // a call finished, the role is free, a cause came

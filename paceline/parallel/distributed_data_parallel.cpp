@@ -15,7 +15,7 @@ DdpBase::DdpBase(std::shared_ptr<::torch::nn::Module> module,
                  const DdpOptions& options)
     : state_(std::make_unique<ModuleState>(std::move(module), comm, options)) {
   state_->agree();
-  reducer_ = Reducer::make(state_->trainable(), comm,
+  reducer_ = Reducer::make(state_->name(), state_->trainable(), comm,
                            {options.first_bucket_cap_bytes, options.bucket_cap_bytes});
 }
 

@@ -57,7 +57,10 @@ std::vector<at::Tensor> without_repeats(const std::vector<at::Tensor>& tensors) 
 ModuleState::ModuleState(std::shared_ptr<::torch::nn::Module> module,
                          Communicator& comm,
                          const DdpOptions& options)
-    : module_(std::move(module)), comm_(comm), options_(options) {
+    : module_(std::move(module)),
+      comm_(comm),
+      options_(options),
+      name_("ddp " + std::to_string(comm.next_user_number())) {
   if (!module_) throw UsageError("DistributedDataParallel: the module is empty");
   for (const auto& item : module_->named_parameters()) {
     const at::Tensor& tensor = item.value();
@@ -85,7 +88,7 @@ std::string ModuleState::problem() const {
 }
 
 Fingerprint ModuleState::fingerprint() const {
-  Fingerprint result;
+  Fingerprint result{{"the wrapper's name", name_}};
   for (const auto& parameter : remembered_) {
     result.push_back({"parameter " + parameter.name, describe(parameter.tensor)});
   }
@@ -108,7 +111,7 @@ void ModuleState::agree() {
   if (!bad.empty()) throw UsageError("DistributedDataParallel: " + bad);
   std::vector<at::Tensor> all = parameters();
   for (const auto& buffer : module_->buffers()) all.push_back(buffer);
-  broadcast_from_rank_0(without_repeats(all), comm_, "ddp parameters");
+  broadcast_from_rank_0(without_repeats(all), comm_, name_ + " parameters");
 }
 
 std::vector<at::Tensor> ModuleState::parameters() const {
@@ -164,7 +167,7 @@ void ModuleState::require_unchanged() const {
 
 void ModuleState::synchronize_buffers() const {
   if (!options_.broadcast_buffers || !module_->is_training() || comm_.world_size() == 1) return;
-  broadcast_from_rank_0(without_repeats(module_->buffers()), comm_, "ddp buffers");
+  broadcast_from_rank_0(without_repeats(module_->buffers()), comm_, name_ + " buffers");
 }
 
 }  // namespace paceline

@@ -23,6 +23,9 @@ class ModuleState {
               Communicator& comm,
               const DdpOptions& options);
 
+  /// "ddp 0": tells this wrapper's calls from those of others on the same communicator.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
   /// Compares with all ranks and copies rank 0's parameters and buffers to them. Throws the same
   /// UsageError on every rank if that cannot be done.
   void agree();
@@ -53,6 +56,7 @@ class ModuleState {
   std::shared_ptr<::torch::nn::Module> module_;
   Communicator& comm_;
   DdpOptions options_;
+  const std::string name_;
   std::vector<Remembered> remembered_;
 };
 

@@ -13,8 +13,6 @@
 namespace paceline {
 namespace {
 
-std::string label_of(std::size_t bucket) { return "bucket " + std::to_string(bucket); }
-
 std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -23,17 +21,26 @@ std::string list_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::shared_ptr<Reducer> Reducer::make(std::vector<NamedTensor> parameters,
+std::shared_ptr<Reducer> Reducer::make(std::string name,
+                                       std::vector<NamedTensor> parameters,
                                        Communicator& comm,
                                        BucketCaps caps) {
-  auto reducer = std::make_shared<Reducer>(std::move(parameters), comm, caps);
+  auto reducer = std::make_shared<Reducer>(std::move(name), std::move(parameters), comm, caps);
   reducer->attach();
   return reducer;
 }
 
-Reducer::Reducer(std::vector<NamedTensor> parameters, Communicator& comm, BucketCaps caps)
-    : comm_(comm), caps_(caps), parameters_(std::move(parameters)), entries_(parameters_.size()) {
-  for (const auto& [name, tensor] : parameters_) {
+Reducer::Reducer(std::string name,
+                 std::vector<NamedTensor> parameters,
+                 Communicator& comm,
+                 BucketCaps caps)
+    : name_(std::move(name)),
+      comm_(comm),
+      caps_(caps),
+      parameters_(std::move(parameters)),
+      entries_(parameters_.size()) {
+  for (const NamedTensor& parameter : parameters_) {
+    const at::Tensor& tensor = parameter.tensor;
     shapes_.push_back({dtype_of(tensor.scalar_type()).value(), tensor.nbytes()});
   }
   std::vector<std::size_t> order(parameters_.size());
@@ -60,6 +67,10 @@ void Reducer::attach() {
       if (const auto self = weak.lock()) self->on_gradient(i);
     });
   }
+}
+
+std::string Reducer::label_of(std::size_t bucket) const {
+  return name_ + " bucket " + std::to_string(bucket);
 }
 
 void Reducer::lay_out(const BucketLayout& layout) {
@@ -212,7 +223,7 @@ void Reducer::finish_step() {
 }
 
 void Reducer::rebuild(std::vector<std::int64_t> order) {
-  comm_.broadcast(std::span(order), 0, {.label = "ddp layout"});
+  comm_.broadcast(std::span(order), 0, {.label = name_ + " layout"});
   const std::vector<std::size_t> agreed(order.begin(), order.end());
   const BucketLayout layout = assign_buckets(shapes_, agreed, caps_);
   if (layout != layout_) lay_out(layout);

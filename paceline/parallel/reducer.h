@@ -22,10 +22,15 @@ namespace paceline {
 /// Threads  Runs on the threads that run backward, one at a time. Must not outlive `comm`.
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
-  [[nodiscard]] static std::shared_ptr<Reducer> make(std::vector<NamedTensor> parameters,
+  /// `name` starts the labels of its calls; nobody else on `comm` has it.
+  [[nodiscard]] static std::shared_ptr<Reducer> make(std::string name,
+                                                     std::vector<NamedTensor> parameters,
                                                      Communicator& comm,
                                                      BucketCaps caps);
-  Reducer(std::vector<NamedTensor> parameters, Communicator& comm, BucketCaps caps);
+  Reducer(std::string name,
+          std::vector<NamedTensor> parameters,
+          Communicator& comm,
+          BucketCaps caps);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
@@ -51,6 +56,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     bool ready = false;               // its bucket holds the gradient of this step
   };
 
+  [[nodiscard]] std::string label_of(std::size_t bucket) const;
   void lay_out(const BucketLayout& layout);
   void attach();
   void enter_backward();
@@ -69,6 +75,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   template <typename F>
   void guarded(F&& step);
 
+  const std::string name_;
   Communicator& comm_;
   const BucketCaps caps_;
   const std::vector<NamedTensor> parameters_;
