@@ -43,6 +43,7 @@ std::string fault_of(const Descriptor& call, int world) {
 Context::Context(ContextOptions options)
     : rank_(options.rank),
       world_(options.world),
+      store_rank_(options.store_rank),
       algorithm_(options.algorithm),
       fabric_(std::move(options.fabric)),
       server_(std::move(options.server)),

@@ -35,6 +35,7 @@ struct ContextOptions {
   std::unique_ptr<link::Fabric> fabric = {};
   std::unique_ptr<store::Control> control = {};
   std::unique_ptr<store::Server> server = {};  ///< if this rank serves the meeting place
+  std::optional<int> store_rank = {};          ///< the rank that serves it, if one does
   std::optional<Algorithm> algorithm = {};
   std::size_t segment_bytes = 512 << 10;
 };
@@ -100,6 +101,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   // context_failure.cpp
   void listen();
   void handle(const store::Event& event);
+  void on_hub_lost(store::Cause cause);
   void poison(store::Cause cause) PACELINE_EXCLUDES(mutex_);
   [[nodiscard]] bool nothing_owed() const PACELINE_REQUIRES(mutex_);
   void obey_cause();
@@ -108,8 +110,10 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void on_timeout(const CallState& call);
   void adopt_cause();
   [[nodiscard]] std::string why_gone(int peer, const std::string& how) const;
+  [[nodiscard]] bool blames_a_rank() const PACELINE_REQUIRES(mutex_);
   void fail_all(CommErrc code, int peer, const std::string& text);
-  /// Waits until a cause is known that ends call `covering`, or `peer` has departed.
+  /// Waits until a cause is known that blames a rank and ends call `covering`, or until none can
+  /// come any more, or `peer` has departed.
   /// @return whether such a cause is known.
   bool await_cause(std::chrono::milliseconds limit, std::uint64_t covering, int peer = -1);
   void report(const store::Cause& cause);
@@ -117,6 +121,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
 
   const int rank_;
   const int world_;
+  const std::optional<int> store_rank_;
   const std::optional<Algorithm> algorithm_;
   const std::unique_ptr<link::Fabric> fabric_;
   const std::unique_ptr<store::Server> server_;
@@ -147,6 +152,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::vector<CallPtr> open_ PACELINE_GUARDED_BY(mutex_);  // issued and not finished
   std::optional<store::Cause> cause_ PACELINE_GUARDED_BY(mutex_);
   bool told_ PACELINE_GUARDED_BY(mutex_) = false;  // the caller has met the cause
+  bool hub_lost_ PACELINE_GUARDED_BY(mutex_) = false;
   std::map<int, std::string> departed_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::string, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 

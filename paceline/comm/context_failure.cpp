@@ -46,11 +46,8 @@ void Context::listen() {
 void Context::handle(const store::Event& event) {
   switch (event.kind) {
     case store::Event::Kind::kCause: {
-      store::Cause cause = event.cause;
-      // Without its hub a job can still end the calls that it has begun, so only new ones fail.
-      if (cause.rank < 0 && cause.code == CommErrc::kPeerClosed) cause.from_sequence = kNextCall;
-      poison(cause);
-      return;
+      const bool hub_lost = event.cause.rank < 0 && event.cause.code == CommErrc::kPeerClosed;
+      return hub_lost ? on_hub_lost(event.cause) : poison(event.cause);
     }
     case store::Event::Kind::kAsk: control_->publish(issued_.standing(event.sequence)); return;
     case store::Event::Kind::kDeparted: {
@@ -60,6 +57,20 @@ void Context::handle(const store::Event& event) {
       return;
     }
   }
+}
+
+// Without its hub a job can still end the calls that it has begun, so only new ones fail.
+void Context::on_hub_lost(store::Cause cause) {
+  cause.from_sequence = kNextCall;
+  if (store_rank_ && *store_rank_ != rank_) {
+    cause.peer = *store_rank_;
+    cause.text = fmt::format("rank {}: lost rank {}, and with it the store that it serves", rank_,
+                             *store_rank_);
+  }
+  poison(std::move(cause));
+  const MutexLock lock(mutex_);
+  hub_lost_ = true;
+  changed_.notify_all();
 }
 
 void Context::report(const store::Cause& cause) {
@@ -140,9 +151,9 @@ bool Context::await_cause(std::chrono::milliseconds limit, std::uint64_t coverin
   const Deadline deadline = Deadline::after(limit);
   MutexLock lock(mutex_);
   const auto known = [&]() PACELINE_REQUIRES(mutex_) {
-    return cause_ && cause_->from_sequence <= covering;
+    return blames_a_rank() && cause_->from_sequence <= covering;
   };
-  while (!known() && !stopped_ && !departed_.contains(peer)) {
+  while (!known() && !hub_lost_ && !stopped_ && !departed_.contains(peer)) {
     if (changed_.wait_until(lock, deadline.when()) == std::cv_status::timeout) break;
   }
   return known();
@@ -159,10 +170,15 @@ void Context::adopt_cause() {
   obey_cause();
 }
 
+// The loss of the hub alone blames nobody, and must not hide who else is lost.
+bool Context::blames_a_rank() const { return cause_ && (cause_->rank >= 0 || cause_->peer >= 0); }
+
 std::string Context::why_gone(int peer, const std::string& how) const {
   const MutexLock lock(mutex_);
   const auto found = departed_.find(peer);
-  return found == departed_.end() ? how : found->second;
+  std::string why = found == departed_.end() ? how : found->second;
+  if (hub_lost_ && cause_ && !blames_a_rank()) why += "; " + cause_->text;
+  return why;
 }
 
 void Context::on_peer_lost(int peer, const std::string& how) {

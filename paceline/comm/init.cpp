@@ -38,6 +38,7 @@ Communicator init(const InitOptions& options) {
   ContextOptions context{
       .rank = environment.rank, .world = environment.world_size, .algorithm = options.algorithm};
   context.server = serve(environment, secret, timeout);
+  if (environment.launcher == Launcher::kTorchrun) context.store_rank = 0;
   store::Membership membership = store::join(
       {.rank = environment.rank,
        .world = environment.world_size,

@@ -51,14 +51,16 @@ void bits(Communicator& comm) {
               same ? "same as threads" : "DIFFERENT FROM THREADS");
 }
 
-// Rank 1 dies by SIGKILL in its third step; nobody else ends it.
-void killed(Communicator& comm) {
+// One rank dies by SIGKILL in its third step; nobody else ends it.
+void kill_one(Communicator& comm, int rank) {
   for (int step = 0;; ++step) {
-    if (step == 3 && comm.rank() == 1) std::raise(SIGKILL);
+    if (step == 3 && comm.rank() == rank) std::raise(SIGKILL);
     std::vector<float> data(100000, 1.F);
     comm.allreduce(std::span(data), ReduceOp::kSum, {.label = "step"});
   }
 }
+void killed(Communicator& comm) { kill_one(comm, 1); }
+void killed_0(Communicator& comm) { kill_one(comm, 0); }
 
 // Rank 1 stops in its third step, until somebody lets it run on.
 void stopped(Communicator& comm) {
@@ -97,8 +99,10 @@ using Scenario = void (*)(Communicator&);
 Scenario find_scenario(const std::string& name) {
   const std::map<std::string, Scenario> scenarios{
       {"absent", bits},  // but for rank 1
-      {"bits", bits},         {"killed", killed},   {"leaves_early", leaves_early},
-      {"mismatch", mismatch}, {"stopped", stopped}, {"throws", throws}};
+      {"bits", bits},         {"killed", killed},
+      {"killed_0", killed_0}, {"leaves_early", leaves_early},
+      {"mismatch", mismatch}, {"stopped", stopped},
+      {"throws", throws}};
   if (const auto found = scenarios.find(name); found != scenarios.end()) return found->second;
   std::string known;
   for (const auto& scenario : scenarios) known += " " + scenario.first;

@@ -2,6 +2,7 @@
 // Real processes under `paceline run`: what they compute, and how they learn of each other's end.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -26,9 +27,7 @@ struct Ended {
   }
 };
 
-Ended run(const std::string& options, const std::string& scenario) {
-  const std::string command = std::string("'") + PACELINE_COMMAND + "' run " + options + " -- '" +
-                              RANK_PROGRAM + "' " + scenario + " 2>&1";
+Ended run_command(const std::string& command) {
   Ended result;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer{};
@@ -38,6 +37,23 @@ Ended run(const std::string& options, const std::string& scenario) {
   const int status = pclose(pipe);
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return result;
+}
+
+Ended run(const std::string& options, const std::string& scenario) {
+  return run_command(std::string("'") + PACELINE_COMMAND + "' run " + options + " -- '" +
+                     RANK_PROGRAM + "' " + scenario + " 2>&1");
+}
+
+// As torchrun starts them on one host: rank 0 serves the meeting place itself, which has a name of
+// this test's own. Nobody ends the others when one fails.
+Ended run_as_torchrun(int world, const std::string& scenario) {
+  const std::string n = std::to_string(world);
+  return run_command(
+      "export TORCHELASTIC_RUN_ID=ranks_test-" + std::to_string(getpid()) +
+      " PACELINE_AUTH=none MASTER_ADDR=localhost MASTER_PORT=1 GROUP_RANK=0 WORLD_SIZE=" + n +
+      " LOCAL_WORLD_SIZE=" + n + "; unset PACELINE_LAUNCHER PACELINE_SECRET_FD; " +
+      "for r in $(seq 0 " + std::to_string(world - 1) + "); do RANK=$r LOCAL_RANK=$r '" +
+      RANK_PROGRAM + "' " + scenario + " 2>&1 & done; wait");
 }
 
 TEST(Processes, get_the_bits_that_threads_get) {
@@ -63,6 +79,19 @@ TEST(Processes, a_stopped_rank_is_named_by_the_others_and_by_the_launcher) {
   EXPECT_EQ(all.count("] caught:"), 3) << all.output;
   EXPECT_TRUE(all.says("stood still for 1 s; rank 1 does not answer")) << all.output;
   EXPECT_TRUE(all.says("paceline: rank 1 is stopped by SIGSTOP")) << all.output;
+}
+
+TEST(Processes, under_a_foreign_launcher_get_the_bits_that_threads_get) {
+  const Ended all = run_as_torchrun(3, "bits");
+  EXPECT_EQ(all.count("same as threads"), 3) << all.output;
+}
+
+TEST(Processes, survivors_name_the_rank_that_served_the_store_and_was_killed) {
+  for (int round = 0; round < 5; ++round) {
+    const Ended all = run_as_torchrun(3, "killed_0");
+    EXPECT_EQ(all.count("caught:"), 2) << all.output;
+    EXPECT_EQ(all.count("lost rank 0"), 2) << all.output;
+  }
 }
 
 TEST(Processes, a_rank_that_leaves_early_is_named) {
