@@ -70,6 +70,11 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
 
  private:
   using CallPtr = std::shared_ptr<CallState>;
+  struct Departure {
+    std::string how;
+    std::uint64_t bytes = 0;  // that had come from the rank when the driver last looked
+    std::optional<Clock::time_point> quiet_since = {};
+  };
 
   // context.cpp: the caller's side
   [[nodiscard]] Descriptor describe(const Call& call, const Buffer& in) const;
@@ -97,6 +102,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void retire(std::vector<CallPtr> calls);
   void rest();
   [[nodiscard]] Deadline look_at_stalls(Clock::time_point now);
+  [[nodiscard]] Clock::time_point look_at_departures(Clock::time_point now);
 
   // context_failure.cpp
   void listen();
@@ -105,6 +111,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void poison(store::Cause cause) PACELINE_EXCLUDES(mutex_);
   [[nodiscard]] bool nothing_owed() const PACELINE_REQUIRES(mutex_);
   void obey_cause();
+  void on_departed(int peer, const std::string& how);
   void on_peer_lost(int peer, const std::string& how);
   void on_descriptor_differs(int peer, std::uint64_t sequence);
   void on_timeout(const CallState& call);
@@ -132,12 +139,13 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   // the driver's
   Executor executor_;
   std::vector<CallPtr> taken_;  // from the intake, not in the executor yet
-  bool idle_ = false;           // nothing has moved since idle_since_
+  bool idle_ = false;  // nothing has moved since idle_since_
   Clock::time_point idle_since_{};
 
   // flags that the driver polls without the lock
   std::atomic<bool> intake_pending_ = false;
   std::atomic<bool> cause_pending_ = false;
+  std::atomic<bool> somebody_departed_ = false;
   std::atomic<int> waiting_ = 0;
 
   std::atomic<std::uint64_t> user_number_ = 0;
@@ -153,7 +161,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::optional<store::Cause> cause_ PACELINE_GUARDED_BY(mutex_);
   bool told_ PACELINE_GUARDED_BY(mutex_) = false;  // the caller has met the cause
   bool hub_lost_ PACELINE_GUARDED_BY(mutex_) = false;
-  std::map<int, std::string> departed_ PACELINE_GUARDED_BY(mutex_);
+  std::map<int, Departure> departed_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::string, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 
   std::jthread progress_thread_;

@@ -156,7 +156,7 @@ Deadline Context::look_at_stalls(Clock::time_point now) {
     next = std::min(next, call->still_since + call->timeout);
     if (!call->published) next = std::min(next, call->still_since + kStall);
   }
-  return Deadline::after(next - now);
+  return Deadline::after(std::min(next, look_at_departures(now)) - now);
 }
 
 }  // namespace paceline

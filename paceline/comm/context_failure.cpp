@@ -15,6 +15,9 @@ namespace {
 
 // How long a rank that sees a closed link waits for the cause before it blames its neighbour.
 constexpr auto kCauseGrace = std::chrono::milliseconds(1000);
+// How long after its departure a rank's bytes may still arrive: a lost packet is sent again by
+// then.
+constexpr auto kLastBytesGrace = std::chrono::milliseconds(500);
 // How long the hub may take to ask all ranks where they stand.
 constexpr auto kHubGrace = std::chrono::milliseconds(3000);
 // As a cause's from_sequence: the calls that have not been issued yet.
@@ -50,12 +53,7 @@ void Context::handle(const store::Event& event) {
       return hub_lost ? on_hub_lost(event.cause) : poison(event.cause);
     }
     case store::Event::Kind::kAsk: control_->publish(issued_.standing(event.sequence)); return;
-    case store::Event::Kind::kDeparted: {
-      const MutexLock lock(mutex_);
-      departed_.emplace(event.rank, event.text);
-      changed_.notify_all();
-      return;
-    }
+    case store::Event::Kind::kDeparted: return on_departed(event.rank, event.text);
   }
 }
 
@@ -71,6 +69,17 @@ void Context::on_hub_lost(store::Cause cause) {
   const MutexLock lock(mutex_);
   hub_lost_ = true;
   changed_.notify_all();
+}
+
+void Context::on_departed(int peer, const std::string& how) {
+  if (peer < 0 || peer >= world_ || peer == rank_) return;
+  {
+    const MutexLock lock(mutex_);
+    departed_.emplace(peer, Departure{.how = how});
+    somebody_departed_.store(true, std::memory_order_release);
+    changed_.notify_all();
+  }
+  fabric_->wake();  // a driver that sleeps has to know how long it still may
 }
 
 void Context::report(const store::Cause& cause) {
@@ -176,9 +185,31 @@ bool Context::blames_a_rank() const { return cause_ && (cause_->rank >= 0 || cau
 std::string Context::why_gone(int peer, const std::string& how) const {
   const MutexLock lock(mutex_);
   const auto found = departed_.find(peer);
-  std::string why = found == departed_.end() ? how : found->second;
+  std::string why = found == departed_.end() ? how : found->second.how;
   if (hub_lost_ && cause_ && !blames_a_rank()) why += "; " + cause_->text;
   return why;
+}
+
+// A rank that has left sends no more, even where somebody else still holds its sockets open. Its
+// last bytes may take a moment. @return when to look again.
+Clock::time_point Context::look_at_departures(Clock::time_point now) {
+  auto next = Clock::time_point::max();
+  if (!somebody_departed_.load(std::memory_order_acquire)) return next;
+  std::optional<int> lost;
+  {
+    const MutexLock lock(mutex_);
+    for (auto& [peer, departure] : departed_) {
+      if (!executor_.waits_for(peer)) continue;
+      const std::uint64_t before = std::exchange(departure.bytes, executor_.bytes_from(peer));
+      if (!departure.quiet_since || before != departure.bytes) departure.quiet_since = now;
+      const auto due = *departure.quiet_since + kLastBytesGrace;
+      if (due <= now) lost = peer;
+      next = std::min(next, due);
+    }
+  }
+  if (!lost) return next;
+  on_peer_lost(*lost, "it has left");
+  return now;
 }
 
 void Context::on_peer_lost(int peer, const std::string& how) {

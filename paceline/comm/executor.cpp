@@ -122,6 +122,15 @@ void Executor::release(const CallState& call) {
   }
 }
 
+bool Executor::waits_for(int peer) const {
+  const auto p = static_cast<std::size_t>(peer);
+  return out_[p]->blocked() || in_[p]->wanted(calls_);
+}
+
+std::uint64_t Executor::bytes_from(int peer) const {
+  return in_[static_cast<std::size_t>(peer)]->bytes_taken();
+}
+
 std::vector<link::Interest> Executor::interests() const {
   std::vector<link::Interest> all;
   for (int peer = 0; peer < world_; ++peer) {

@@ -40,6 +40,9 @@ class Executor {
   [[nodiscard]] std::vector<std::shared_ptr<CallState>> take_from(std::uint64_t from);
 
   [[nodiscard]] const CallList& in_flight() const { return calls_; }
+  /// Whether a call in flight cannot go on before `peer` sends or takes something.
+  [[nodiscard]] bool waits_for(int peer) const;
+  [[nodiscard]] std::uint64_t bytes_from(int peer) const;
   /// What a waiter should wait for.
   [[nodiscard]] std::vector<link::Interest> interests() const;
 

@@ -45,11 +45,11 @@ bool Incoming::wanted(const CallList& calls) const { return !blocked_ && expecti
 bool Incoming::move(const CallList& calls, const CallHistory& history) {
   if (!expecting(calls)) return false;
   bool moved = false;
-  taken_ = 0;
+  const std::uint64_t before = taken_;
   try {
     while (turn(calls, history) == Turn::kMoved) {
       moved = true;
-      if (taken_ > kBytesPerTurn || (call_ == nullptr && !expecting(calls))) break;
+      if (taken_ - before > kBytesPerTurn || (call_ == nullptr && !expecting(calls))) break;
     }
   } catch (const link::LinkClosed& closed) {
     // What came before the end may be all that was needed; the end will still be there next time.

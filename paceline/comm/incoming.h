@@ -41,6 +41,9 @@ class Incoming {
   /// Whether a call in flight waits for bytes of this peer, and reading on may help.
   [[nodiscard]] bool wanted(const CallList& calls) const;
 
+  /// Bytes of this peer that have been used so far.
+  [[nodiscard]] std::uint64_t bytes_taken() const noexcept { return taken_; }
+
   /// Lets go of a call that has failed; the link is of no use afterwards.
   void forget(const CallState& call) {
     if (call_ == &call) call_ = nullptr;
@@ -80,7 +83,7 @@ class Incoming {
   // bytes read beyond what was asked for: small frames need one read
   std::array<std::byte, 8192> ahead_{};
   std::size_t ahead_begin_ = 0, ahead_end_ = 0;
-  std::size_t taken_ = 0;  // in this turn
+  std::uint64_t taken_ = 0;
 
   // the frame that is arriving
   FrameBytes raw_{};

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank says of peers that are gone, or silent, in whatever way it learns of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/comm/context.h"
+#include "paceline/comm/descriptor.h"
+#include "tests/comm/fake_links.h"
+
+namespace paceline {
+namespace {
+
+using test::FakeControl;
+using test::FakeFabric;
+using test::FakeLink;
+
+/// Rank 0 of a world of fakes.
+struct Lonely {
+  explicit Lonely(int world, std::map<int, FakeLink::Give> give = {}) {
+    auto own = std::make_unique<FakeControl>();
+    control = own.get();
+    comm.emplace(std::make_shared<Context>(
+        ContextOptions{.rank = 0,
+                       .world = world,
+                       .fabric = std::make_unique<FakeFabric>(world - 1, std::move(give)),
+                       .control = std::move(own)}));
+  }
+  FakeControl* control = nullptr;
+  std::optional<Communicator> comm;
+};
+
+CommError error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const CommError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no CommError";
+  return {CommErrc::kAborted, -1, -1, ""};
+}
+
+store::Event departure(int rank) {
+  return {.kind = store::Event::Kind::kDeparted,
+          .rank = rank,
+          .text = "rank " + std::to_string(rank) + " was killed by SIGKILL"};
+}
+
+/// A frame with `payload` zeros: its header, then one byte in every second try, so that each turn
+/// of the driver moves something.
+class Trickle {
+ public:
+  Trickle(const FrameHeader& header, std::size_t payload)
+      : left(payload), header_(encode(header)) {}
+  std::size_t operator()(std::span<std::byte> into) {
+    if (std::exchange(begun_, true) == false) {
+      std::copy(header_.begin(), header_.end(), into.begin());
+      return header_.size();
+    }
+    pause_ = !pause_;
+    if (pause_ || left == 0) return 0;
+    into[0] = std::byte{};
+    --left;
+    return 1;
+  }
+
+  std::size_t left;  ///< bytes of the payload that have not been given
+
+ private:
+  FrameBytes header_;
+  bool begun_ = false;
+  bool pause_ = true;
+};
+
+TEST(Departed, rank_ends_the_calls_that_need_it_though_its_link_stays_open) {
+  Lonely me(3);
+  std::vector<float> data(10);
+  Work work = me.comm->allreduce_async(std::span(data), ReduceOp::kSum);
+  me.control->say(departure(2));
+  const CommError error = error_of([&] { work.wait(); });
+  EXPECT_EQ(error.code(), CommErrc::kPeerClosed);
+  EXPECT_EQ(error.peer(), 2);
+  EXPECT_NE(std::string(error.what()).find("lost rank 2: rank 2 was killed by SIGKILL"),
+            std::string::npos)
+      << error.what();
+}
+
+TEST(Departed, rank_ends_a_call_that_comes_later_too) {
+  Lonely me(2);
+  me.control->say(departure(1));
+  std::vector<float> data(10);
+  EXPECT_EQ(error_of([&] { me.comm->broadcast(std::span(data), 1); }).peer(), 1);
+}
+
+TEST(Departed, rank_is_not_missed_by_a_call_that_only_sends_to_it) {
+  Lonely me(2);
+  me.control->say(departure(1));
+  std::vector<float> data(10);
+  me.comm->broadcast(std::span(data), 0);
+}
+
+TEST(Departed, rank_may_still_be_heard_for_a_while) {
+  const std::size_t count = 2000;
+  const Descriptor what{.what = Collective::kBroadcast,
+                        .algorithm = Algorithm::kTree,
+                        .dtype = Dtype::kU8,
+                        .root = 1,
+                        .count = count};
+  Trickle trickle({.length_bytes = count, .descriptor = hash_of(what)}, count);
+  Lonely me(2, {{1, std::ref(trickle)}});
+  me.control->say(departure(1));
+  std::vector<std::uint8_t> data(count, 1);
+  me.comm->broadcast(std::span(data), 1);
+  EXPECT_EQ(data.back(), 0);
+}
+
+TEST(LostHub, does_not_hide_a_lost_peer) {
+  std::atomic<bool> told = false;
+  FakeControl* control = nullptr;
+  Lonely me(3, {{2, [&](std::span<std::byte>) -> std::size_t {
+                   if (told && control->heard()) throw link::LinkClosed("closed by the peer");
+                   return 0;
+                 }}});
+  control = me.control;
+  std::vector<float> data(10);
+  Work work = me.comm->allreduce_async(std::span(data), ReduceOp::kSum);
+  me.control->say({.kind = store::Event::Kind::kCause,
+                   .cause = {.code = CommErrc::kPeerClosed, .text = "the store is lost"}});
+  told = true;
+  const CommError error = error_of([&] { work.wait(); });
+  EXPECT_EQ(error.code(), CommErrc::kPeerClosed);
+  EXPECT_EQ(error.peer(), 2);
+  EXPECT_NE(std::string(error.what()).find("lost rank 2: closed by the peer; the store is lost"),
+            std::string::npos)
+      << error.what();
+}
+
+}  // namespace
+}  // namespace paceline
