@@ -20,7 +20,8 @@ constexpr std::size_t kFoldBytes = 256 << 10;
 // Bytes that one turn takes before the other links get theirs.
 constexpr std::size_t kBytesPerTurn = 1 << 20;
 constexpr std::uint32_t kMaxFlags = 64;
-// Posts of one flag that are remembered; far more than calls can be in flight.
+// Posts of one flag from the oldest call in flight on. Flags are read only as calls need them, so
+// no rank of this job runs so far ahead.
 constexpr std::size_t kMaxPosts = 4096;
 }  // namespace
 
@@ -63,7 +64,7 @@ Incoming::Turn Incoming::turn(const CallList& calls, const CallHistory& history)
     const std::size_t before = header_got_;
     if (!read_header()) return header_got_ == before ? Turn::kStuck : Turn::kMoved;
     if (header_.type == FrameType::kFlag) {
-      store_flag();
+      store_flag(calls);
       return Turn::kMoved;
     }
   }
@@ -86,14 +87,15 @@ bool Incoming::read_header() {
   return true;
 }
 
-void Incoming::store_flag() {
+void Incoming::store_flag(const CallList& calls) {
   if (header_.message >= kMaxFlags) throw ProtocolBroken(peer_, "a flag number out of range");
   if (flags_.size() <= header_.message) flags_.resize(header_.message + 1);
   std::deque<Post>& posts = flags_[header_.message];
   if (!posts.empty() && header_.sequence <= posts.back().sequence) {
     throw ProtocolBroken(peer_, "a flag that was posted out of order");
   }
-  if (posts.size() >= kMaxPosts) posts.pop_front();
+  while (!posts.empty() && posts.front().sequence < calls.front()->sequence) posts.pop_front();
+  if (posts.size() == kMaxPosts) throw ProtocolBroken(peer_, "too many flags ahead of its calls");
   posts.push_back({header_.sequence, header_.descriptor});
   header_got_ = 0;
 }
@@ -102,8 +104,9 @@ void Incoming::store_flag() {
 const Incoming::Post* Incoming::post_for(const CallState& call, std::uint16_t flag) const {
   if (flag >= flags_.size()) return nullptr;
   const auto& posts = flags_[flag];
-  const auto found = std::find_if(posts.begin(), posts.end(),
-                                  [&](const Post& post) { return post.sequence >= call.sequence; });
+  const auto found = std::lower_bound(
+      posts.begin(), posts.end(), call.sequence,
+      [](const Post& post, std::uint64_t sequence) { return post.sequence < sequence; });
   return found == posts.end() ? nullptr : &*found;
 }
 

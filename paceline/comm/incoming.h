@@ -41,6 +41,10 @@ class Incoming {
   /// Whether a call in flight waits for bytes of this peer, and reading on may help.
   [[nodiscard]] bool wanted(const CallList& calls) const;
 
+  /// Posts of `flag` that are still remembered.
+  [[nodiscard]] std::size_t posts_kept(std::uint16_t flag) const {
+    return flag < flags_.size() ? flags_[flag].size() : 0;
+  }
   /// Bytes of this peer that have been used so far.
   [[nodiscard]] std::uint64_t bytes_taken() const noexcept { return taken_; }
 
@@ -64,7 +68,7 @@ class Incoming {
   [[nodiscard]] const Post* post_for(const CallState& call, std::uint16_t flag) const;
   [[nodiscard]] Turn turn(const CallList& calls, const CallHistory& history);
   [[nodiscard]] bool read_header();
-  void store_flag();
+  void store_flag(const CallList& calls);
   [[nodiscard]] bool bind(const CallList& calls, const CallHistory& history);
   void check_against_history(const CallList& calls, const CallHistory& history) const;
   void check_against_step() const;
@@ -78,7 +82,7 @@ class Incoming {
   link::Link& link_;
   FrameTag tag_;
   Folder& folder_;
-  std::vector<std::deque<Post>> flags_;  // [flag]: the last posts, in order
+  std::vector<std::deque<Post>> flags_;  // [flag]: in order, from the oldest call in flight on
 
   // bytes read beyond what was asked for: small frames need one read
   std::array<std::byte, 8192> ahead_{};

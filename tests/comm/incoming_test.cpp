@@ -12,6 +12,22 @@
 namespace paceline {
 namespace {
 
+/// Gives flags of calls `first`, first + 1, … for ever.
+class Flags final : public link::Link {
+ public:
+  explicit Flags(std::uint64_t first) : next_(first) {}
+  std::size_t try_send(std::span<const std::span<const std::byte>>) override { return 0; }
+  std::size_t try_recv(std::span<std::byte> into) override {
+    const auto bytes = encode({.type = FrameType::kFlag, .sequence = next_++});
+    std::copy(bytes.begin(), bytes.end(), into.begin());
+    return bytes.size();
+  }
+  void close() noexcept override {}
+
+ private:
+  std::uint64_t next_;
+};
+
 /// Gives one frame, then the end of the stream.
 class OneFrame final : public link::Link {
  public:
@@ -53,6 +69,17 @@ TEST(Incoming, does_not_take_old_bytes_again_when_the_link_ends) {
   const CallList calls{barrier(5)};  // waits for a later flag than the one that comes
   EXPECT_TRUE(incoming.move(calls, NothingIssued()));
   EXPECT_THROW((void)incoming.move(calls, NothingIssued()), PeerLost);
+}
+
+TEST(Incoming, forgets_the_flags_of_calls_that_have_ended) {
+  Flags link(0);
+  Folder folder(0, 2);
+  Incoming incoming(1, link, {}, folder);
+  for (std::uint64_t call = 0; call < 10000; ++call) {
+    const CallList calls{barrier(call)};
+    EXPECT_TRUE(incoming.move(calls, NothingIssued()));
+  }
+  EXPECT_EQ(incoming.posts_kept(0), 1U);
 }
 
 }  // namespace
