@@ -14,6 +14,10 @@ namespace {
 // A call that stands still this long makes its rank say where it stands.
 constexpr Clock::duration kStall = std::chrono::milliseconds(200);
 
+// Turns in which something moved, between two looks at the clock. A turn takes from 100 ns to some
+// milliseconds.
+constexpr unsigned kTurnsPerLook = 64;
+
 void pause_cpu() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -78,7 +82,11 @@ bool Context::drive_once(const CallState* target) {
   if (target == nullptr ? waiting_ > 0 : target->finished.load(std::memory_order_relaxed)) {
     return true;
   }
-  if (!moved) rest();
+  if (!moved) {
+    rest();
+  } else if (++busy_turns_ % kTurnsPerLook == 0) {  // one call may stand still while others move
+    (void)look_at_stalls(Clock::now());
+  }
   return false;
 }
 

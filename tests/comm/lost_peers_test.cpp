@@ -147,5 +147,23 @@ TEST(LostHub, does_not_hide_a_lost_peer) {
       << error.what();
 }
 
+TEST(Stall, of_one_call_is_seen_while_another_one_moves) {
+  const std::size_t count = 4 << 20;
+  const Descriptor what{.what = Collective::kBroadcast,
+                        .algorithm = Algorithm::kTree,
+                        .dtype = Dtype::kU8,
+                        .root = 1,
+                        .count = count};
+  Trickle trickle({.sequence = 1, .length_bytes = count, .descriptor = hash_of(what)}, count);
+  Lonely me(3, {{1, std::ref(trickle)}});
+  std::vector<float> silent(10);
+  std::vector<std::uint8_t> busy(count);
+  Work first =
+      me.comm->broadcast_async(std::span(silent), 2, {.timeout = std::chrono::milliseconds(50)});
+  Work second = me.comm->broadcast_async(std::span(busy), 1);
+  EXPECT_EQ(error_of([&] { first.wait(); }).code(), CommErrc::kTimeout);
+  EXPECT_GT(trickle.left, 0U);
+}
+
 }  // namespace
 }  // namespace paceline
