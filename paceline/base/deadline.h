@@ -10,14 +10,25 @@ namespace paceline {
 
 using Clock = std::chrono::steady_clock;
 
+/// `limit` after `from`, or the end of time if that comes first; a negative limit counts as zero.
+/// Never overflows, whatever the unit of `limit`.
+template <typename Rep, typename Period>
+[[nodiscard]] Clock::time_point later(Clock::time_point from,
+                                      std::chrono::duration<Rep, Period> limit) {
+  using Seconds = std::chrono::duration<double>;
+  if (limit <= limit.zero()) return from;
+  const auto room = Clock::time_point::max() - from;
+  if (Seconds(limit) >= Seconds(room)) return Clock::time_point::max();
+  return from + std::chrono::duration_cast<Clock::duration>(limit);
+}
+
 class Deadline {
  public:
-  /// `limit` from now; a negative limit has passed already.
-  [[nodiscard]] static Deadline after(std::chrono::nanoseconds limit) {
-    const auto now = Clock::now();
-    const auto room = Clock::time_point::max() - now;
-    return Deadline(limit >= room ? Clock::time_point::max()
-                                  : now + std::chrono::duration_cast<Clock::duration>(limit));
+  /// `limit` from now; a negative limit has passed already, one beyond the clock's end never
+  /// passes.
+  template <typename Rep = Clock::rep, typename Period = Clock::period>
+  [[nodiscard]] static Deadline after(std::chrono::duration<Rep, Period> limit) {
+    return Deadline(later(Clock::now(), limit));
   }
   [[nodiscard]] static Deadline never() { return Deadline(Clock::time_point::max()); }
   [[nodiscard]] static Deadline earlier(Deadline a, Deadline b) {

@@ -16,8 +16,6 @@ namespace paceline {
 namespace {
 
 constexpr Clock::duration kSpin = std::chrono::microseconds(50);
-// Longer timeouts mean "never", and must not overflow when added to a point in time.
-constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 // What is wrong with a call by its descriptor alone; empty if nothing is. Ranks whose descriptors
 // agree see the same.
@@ -177,7 +175,7 @@ Context::CallPtr Context::build(const Call& call,
     }
   }
   return std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
-                                     std::move(memory), std::min(call.timeout, kLongestTimeout));
+                                     std::move(memory), call.timeout);
 }
 
 // The first call that meets the cause fails with the cause's own code, later ones quote it.

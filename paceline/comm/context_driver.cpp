@@ -153,15 +153,16 @@ Deadline Context::look_at_stalls(Clock::time_point now) {
       call->published = false;
     }
     const auto still = now - call->still_since;
-    if (still >= call->timeout) {
+    const auto due = later(call->still_since, call->timeout);
+    if (due <= now) {
       on_timeout(*call);
-      return Deadline::after({});
+      return Deadline::after(Clock::duration::zero());
     }
     if (!call->published && still >= kStall && call == calls.front()) {
       call->published = true;
       control_->publish(issued_.standing(call->sequence));
     }
-    next = std::min(next, call->still_since + call->timeout);
+    next = std::min(next, due);
     if (!call->published) next = std::min(next, call->still_since + kStall);
   }
   return Deadline::after(std::min(next, look_at_departures(now)) - now);

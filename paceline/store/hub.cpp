@@ -92,7 +92,7 @@ void Hub::open_inquiry(std::uint64_t sequence,
                        std::optional<Cause> timeout,
                        Time now) {
   if (inquiries_.size() == kMaxInquiries) return;
-  Inquiry inquiry{.until = now + options_.answer_limit,
+  Inquiry inquiry{.until = later(now, options_.answer_limit),
                   .starter = starter,
                   .timeout = std::move(timeout),
                   .waiting = std::vector<bool>(members_.size()),
@@ -187,7 +187,7 @@ void Hub::closed(int rank, Time now) {
   if (m == nullptr || !m->connected) return;
   m->connected = false;
   if (m->exit_words.empty()) {
-    m->leaves = now + options_.departure_grace;
+    m->leaves = later(now, options_.departure_grace);
     return;
   }
   depart(rank);
@@ -199,7 +199,7 @@ void Hub::note_exit(int rank, const std::string& how, Time now) {
   if (m == nullptr || m->departure) return;
   m->exit_words = how;
   if (m->connected) {
-    m->leaves = now + options_.departure_grace;  // its last words may still be on their way
+    m->leaves = later(now, options_.departure_grace);  // its last words may still be on their way
     return;
   }
   depart(rank);

@@ -29,7 +29,7 @@ Session::Session(const SessionOptions& options, Time now)
     : options_(options),
       hub_(options.hub, now),
       guests_(static_cast<std::size_t>(options.hub.world)),
-      patience_(now + options.connect_timeout),
+      patience_(later(now, options.connect_timeout)),
       shortest_(options.connect_timeout) {}
 
 std::string Session::place_of(int rank) const {
@@ -53,8 +53,8 @@ void Session::admit(int rank, const Hello& hello, Time now) {
   hub_.joined(rank, now);
   guests_[index(rank)].hello = hello;
   if (hub_.cause()) return send(rank, Event{.kind = Event::Kind::kCause, .cause = *hub_.cause()});
-  if (now + hello.patience < patience_) {
-    patience_ = now + hello.patience;
+  if (later(now, hello.patience) < patience_) {
+    patience_ = later(now, hello.patience);
     shortest_ = hello.patience;
   }
   check_algorithm(rank, hello);
@@ -149,7 +149,7 @@ std::vector<int> Session::missing() const {
 void Session::check_patience(Time now) {
   if (phase_ == Phase::kRunning || failed()) return;
   const bool gathering = phase_ == Phase::kGathering;
-  if (now < (gathering ? patience_ : patience_ + kLinkingGrace)) return;
+  if (now < (gathering ? patience_ : later(patience_, kLinkingGrace))) return;
   const auto absent = missing();
   const std::string what =
       gathering ? "never came to the store at " + options_.store : "did not connect to all others";
@@ -177,7 +177,8 @@ void Session::advance(Time now) {
 Session::Time Session::next() const {
   Time first = hub_.next();
   if (phase_ == Phase::kGathering && !failed()) first = std::min(first, patience_);
-  if (phase_ == Phase::kLinking && !failed()) first = std::min(first, patience_ + kLinkingGrace);
+  if (phase_ == Phase::kLinking && !failed())
+    first = std::min(first, later(patience_, kLinkingGrace));
   return first;
 }
 
