@@ -72,7 +72,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// Bytes of one element of `dtype`.
+/// Bytes of one element of `dtype`; 0 for a value that is none of its names.
 [[nodiscard]] std::size_t size_of(Dtype dtype) noexcept;
 /// Type in which sums of `dtype` are held: kF32 for 16-bit floats, else `dtype` itself.
 [[nodiscard]] Dtype accumulation_type(Dtype dtype) noexcept;

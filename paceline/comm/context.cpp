@@ -20,6 +20,10 @@ constexpr Clock::duration kSpin = std::chrono::microseconds(50);
 // What is wrong with a call by its descriptor alone; empty if nothing is. Ranks whose descriptors
 // agree see the same.
 std::string fault_of(const Descriptor& call, int world) {
+  if (size_of(call.dtype) == 0) {
+    return fmt::format("{}: {} is no element type", name_of(call.what),
+                       static_cast<int>(call.dtype));
+  }
   if (reduces(call.what) && call.op > ReduceOp::kMax) {
     return fmt::format("{}: {} is no reduction", name_of(call.what), static_cast<int>(call.op));
   }
@@ -158,6 +162,10 @@ Context::CallPtr Context::build(const Call& call,
                                 const Buffer& out) {
   if (call.timeout <= std::chrono::milliseconds(0)) {
     throw UsageError(fmt::format("a timeout of {} ms; it must be positive", call.timeout.count()));
+  }
+  if (in.dtype != out.dtype) {
+    throw UsageError(
+        fmt::format("its input is {}, its output {}", name_of(in.dtype), name_of(out.dtype)));
   }
   const plan::Schedule schedule =
       plan::make_schedule(descriptor.algorithm, {.what = descriptor.what,

@@ -12,6 +12,7 @@
 namespace paceline {
 
 PieceList::PieceList(const Buffer& buffer, Range elements) : element_bytes_(size_of(buffer.dtype)) {
+  if (element_bytes_ == 0) throw UsageError("the elements of a buffer have no type");
   std::uint64_t at = elements.begin;
   parts_.reserve(buffer.pieces.size());
   for (const Piece& piece : buffer.pieces) {
@@ -33,6 +34,7 @@ PieceList::PieceList(const Buffer& buffer, Range elements) : element_bytes_(size
         fmt::format("the buffer has {} elements in its pieces and {} by its count, {} are needed",
                     at - elements.begin, buffer.count, elements.size()));
   }
+  if (overlaps_itself()) throw UsageError("two pieces of the buffer overlap");
 }
 
 Run PieceList::run(std::uint64_t element) const {
@@ -51,11 +53,21 @@ bool PieceList::operator==(const PieceList& other) const noexcept {
 std::vector<PieceList::Bytes> PieceList::sorted_bytes() const {
   std::vector<Bytes> bytes;
   bytes.reserve(parts_.size());
-  for (const Part& p : parts_)
-    bytes.push_back({p.data, p.data + (p.end - p.begin) * element_bytes_});
+  for (const Part& part : parts_) bytes.push_back(bytes_of(part));
   std::sort(bytes.begin(), bytes.end(),
             [](const Bytes& a, const Bytes& b) { return std::less<>()(a.begin, b.begin); });
   return bytes;
+}
+
+bool PieceList::overlaps_itself() const {
+  const auto touch = [](const Bytes& a, const Bytes& b) { return std::less<>()(b.begin, a.end); };
+  // Pieces mostly lie in the order of their addresses; then nothing has to be sorted.
+  const auto descends = [&](const Part& a, const Part& b) {
+    return touch(bytes_of(a), bytes_of(b));
+  };
+  if (std::adjacent_find(parts_.begin(), parts_.end(), descends) == parts_.end()) return false;
+  const std::vector<Bytes> sorted = sorted_bytes();
+  return std::adjacent_find(sorted.begin(), sorted.end(), touch) != sorted.end();
 }
 
 bool PieceList::overlaps(const PieceList& other) const {

@@ -22,7 +22,8 @@ struct Run {
 class PieceList {
  public:
   PieceList() = default;
-  /// Errors  UsageError if the pieces do not hold exactly `elements`, cut an element, or are null.
+  /// Errors  UsageError if the pieces do not hold exactly `elements`, cut an element, are null or
+  ///         overlap each other, or if the type is none.
   PieceList(const Buffer& buffer, Range elements);
 
   /// Memory from `element` to the end of its piece; `element` lies in the range.
@@ -43,7 +44,11 @@ class PieceList {
     const std::byte* begin;
     const std::byte* end;
   };
+  [[nodiscard]] Bytes bytes_of(const Part& part) const {
+    return {part.data, part.data + (part.end - part.begin) * element_bytes_};
+  }
   [[nodiscard]] std::vector<Bytes> sorted_bytes() const;
+  [[nodiscard]] bool overlaps_itself() const;
 
   std::vector<Part> parts_;
   std::size_t element_bytes_ = 1;

@@ -55,6 +55,7 @@ void build(const Row& row, Collective what, Builder& b) {
 constexpr std::uint64_t kOneStageMaxBytesSent = std::uint64_t{32} * 1024;
 
 bool is_small(Dtype dtype, int world, std::uint64_t count) noexcept {
+  if (size_of(dtype) == 0) return false;  // no type at all: whoever makes the call says so
   const auto peers = static_cast<std::uint64_t>(std::max(1, world - 1));
   return count <= kOneStageMaxBytesSent / (peers * size_of(dtype));
 }

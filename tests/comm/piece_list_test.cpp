@@ -36,6 +36,18 @@ TEST(PieceList, refuses_what_does_not_add_up) {
   EXPECT_NO_THROW(list({}, 0));
 }
 
+TEST(PieceList, refuses_pieces_that_overlap_each_other) {
+  EXPECT_THROW(list({piece(0, 10), piece(9, 5)}, 15), UsageError);
+  EXPECT_THROW(list({piece(40, 5), piece(0, 10), piece(42, 1)}, 16), UsageError);
+  EXPECT_THROW(list({piece(0, 10), piece(20, 10), piece(0, 10)}, 30), UsageError);
+  EXPECT_NO_THROW(list({piece(40, 5), piece(10, 10), piece(0, 10), piece(20, 20)}, 45));
+}
+
+TEST(PieceList, refuses_a_type_that_is_none) {
+  const std::vector<Piece> pieces{piece(0, 1)};
+  EXPECT_THROW(PieceList({static_cast<Dtype>(200), 1, pieces}, {0, 1}), UsageError);
+}
+
 TEST(PieceList, sees_every_overlap_and_no_other) {
   const PieceList even = list({piece(0, 5), piece(20, 5), piece(40, 5)}, 15);
   const PieceList odd = list({piece(35, 5), piece(5, 15), piece(25, 5)}, 25);

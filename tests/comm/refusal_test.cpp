@@ -108,6 +108,36 @@ TEST(Refusal, of_a_timeout_of_one_rank_is_never_paired_with_its_next_call) {
   }
 }
 
+TEST(Refusal, of_pieces_that_overlap_each_other_reaches_the_peers) {
+  const auto all = outcomes(2, [](Communicator& comm) {
+    std::vector<float> data(100);
+    auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+    std::vector<Piece> pieces{{bytes, 200}, {bytes + 200, 200}};
+    if (comm.rank() == 1) pieces[1].data = bytes + 100;
+    const Buffer buffer{Dtype::kF32, 100, pieces};
+    const Call call{.what = Collective::kAllReduce, .count = 100};
+    if (comm.rank() == 1) {
+      EXPECT_THROW((void)comm.engine().start(call, buffer, buffer), UsageError);
+    } else {
+      comm.engine().start(call, buffer, buffer).wait();
+    }
+  });
+  EXPECT_EQ(all[0].code, CommErrc::kRefused) << all[0].text;
+  EXPECT_NE(all[0].text.find("pieces of the buffer overlap"), std::string::npos) << all[0].text;
+}
+
+TEST(Refusal, of_buffers_of_two_types) {
+  spawn_ranks(1, [](Communicator& comm) {
+    std::vector<double> data(10), out(10);
+    const Piece in_piece{reinterpret_cast<std::byte*>(data.data()), 40};
+    const Piece out_piece{reinterpret_cast<std::byte*>(out.data()), 80};
+    EXPECT_THROW((void)comm.engine().start({.what = Collective::kAllReduce, .count = 10},
+                                           {Dtype::kF32, 10, {&in_piece, 1}},
+                                           {Dtype::kF64, 10, {&out_piece, 1}}),
+                 UsageError);
+  });
+}
+
 // Rank 1 makes `bad`, catches its UsageError and goes on with what the others do; no rank returns
 // from what comes then, and each sees both sides.
 void expect_error_of_all(const std::function<void(Communicator&)>& bad,
@@ -174,6 +204,12 @@ TEST(Usage, error_that_all_ranks_see_leaves_the_communicator_usable) {
     EXPECT_THROW(comm.allreduce(std::span(data), static_cast<ReduceOp>(17)), UsageError);
     EXPECT_THROW(comm.allreduce(std::span(data), ReduceOp::kSum, {.algorithm = Algorithm::kTree}),
                  UsageError);
+    const Piece piece{reinterpret_cast<std::byte*>(data.data()), 40};
+    const Buffer typeless{static_cast<Dtype>(77), 10, {&piece, 1}};
+    for (const Collective what : {Collective::kAllReduce, Collective::kBroadcast}) {
+      EXPECT_THROW((void)comm.engine().start({.what = what, .count = 10}, typeless, typeless),
+                   UsageError);
+    }
     comm.allreduce(std::span(data), ReduceOp::kSum);
     EXPECT_EQ(data[9], 2);
   });
