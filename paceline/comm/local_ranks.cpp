@@ -12,6 +12,7 @@
 #include "paceline/comm/context.h"
 #include "paceline/comm/frame.h"
 #include "paceline/comm/init.h"
+#include "paceline/comm/loopback.h"
 #include "paceline/link/memory/memory_fabric.h"
 #include "paceline/link/tcp/tcp_fabric.h"
 #include "paceline/net/socket.h"
@@ -65,12 +66,12 @@ Fabrics make_loopback_fabrics(int world) {
   std::vector<std::vector<net::Fd>> sockets(n);
   for (auto& row : sockets) row.resize(n);
   const net::Fd listener = net::listen_tcp("127.0.0.1", 0);
-  const std::uint16_t port = net::local_port(listener);
   const Deadline deadline = Deadline::after(std::chrono::seconds(10));
   for (std::size_t a = 0; a < n; ++a) {
     for (std::size_t b = a + 1; b < n; ++b) {
-      sockets[a][b] = net::connect_tcp("127.0.0.1", port, deadline);
-      sockets[b][a] = net::accept(listener, deadline);
+      auto ends = connect_to_self(listener, deadline);
+      sockets[a][b] = std::move(ends[0]);
+      sockets[b][a] = std::move(ends[1]);
     }
   }
   Fabrics fabrics;
