@@ -107,10 +107,11 @@ Algorithm Communicator::algorithm_for(Collective what, Dtype dtype, std::uint64_
 std::uint64_t Communicator::formula_bytes_sent(Collective what,
                                                Dtype dtype,
                                                std::uint64_t count,
-                                               std::optional<Algorithm> algorithm) const {
+                                               std::optional<Algorithm> algorithm,
+                                               int root) const {
   return plan::formula_bytes_sent(
       algorithm.value_or(algorithm_for(what, dtype, count)),
-      {.what = what, .rank = rank(), .world = world_size(), .root = 0, .count = count}, dtype);
+      {.what = what, .rank = rank(), .world = world_size(), .root = root, .count = count}, dtype);
 }
 
 std::uint64_t Communicator::next_user_number() { return context().next_user_number(); }

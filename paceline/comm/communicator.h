@@ -148,11 +148,15 @@ class Communicator {
   /// The algorithm that a call without a choice of its own uses.
   [[nodiscard]] Algorithm algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const;
 
-  /// Payload bytes that this rank sends in one such call, in closed form.
+  /// Payload bytes that this rank sends in one such call, in closed form; `root` is that of a
+  /// broadcast and means nothing elsewhere.
+  ///
+  /// Errors  UsageError if the algorithm does not do this, or root is no rank.
   [[nodiscard]] std::uint64_t formula_bytes_sent(Collective what,
                                                  Dtype dtype,
                                                  std::uint64_t count,
-                                                 std::optional<Algorithm> algorithm = {}) const;
+                                                 std::optional<Algorithm> algorithm = {},
+                                                 int root = 0) const;
 
   /// Numbers those who share this communicator: 0, 1, 2, ... Ranks that ask in the same order get
   /// the same numbers, so labels can tell the users' calls apart. Sends nothing.
