@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -27,12 +28,14 @@ struct CallState {
             const plan::Schedule& schedule,
             int rank,
             CallMemory call_memory,
-            std::chrono::milliseconds limit)
+            std::chrono::milliseconds limit,
+            std::shared_ptr<const void> owner = {})
       : descriptor(std::move(what)),
         hash(hash_of(descriptor)),
         sequence(number),
         world(world_size),
         timeout(limit),
+        keeps(std::move(owner)),
         memory(std::move(call_memory)),
         cursor(schedule, rank, world_size) {}
 
@@ -42,6 +45,8 @@ struct CallState {
   const std::uint64_t sequence;
   const int world;
   const std::chrono::milliseconds timeout;
+
+  std::shared_ptr<const void> keeps;  ///< until the call has ended
 
   // the driver's
   CallMemory memory;

@@ -33,6 +33,7 @@ Context& Communicator::context() const {
 int Communicator::rank() const { return context().rank(); }
 int Communicator::world_size() const { return context().world(); }
 Engine& Communicator::engine() { return context(); }
+std::shared_ptr<Engine> Communicator::share_engine() { return context().shared_from_this(); }
 
 Work Communicator::start(Collective what,
                          ReduceOp op,

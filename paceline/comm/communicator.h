@@ -144,6 +144,8 @@ class Communicator {
 
   /// The untyped door: buffers made of pieces. Valid as long as the communicator.
   [[nodiscard]] Engine& engine();
+  /// The same door for those who may outlive the communicator; its end still ends all calls.
+  [[nodiscard]] std::shared_ptr<Engine> share_engine();
 
   /// The algorithm that a call without a choice of its own uses.
   [[nodiscard]] Algorithm algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const;

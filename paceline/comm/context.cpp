@@ -183,7 +183,7 @@ Context::CallPtr Context::build(const Call& call,
     }
   }
   return std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
-                                     std::move(memory), call.timeout);
+                                     std::move(memory), call.timeout, call.keeps);
 }
 
 // The first call that meets the cause fails with the cause's own code, later ones quote it.
@@ -229,6 +229,21 @@ void Context::abort(const std::string& reason) {
           .peer = rank_,
           .from_sequence = 0,
           .text = fmt::format("rank {} aborted: {}", rank_, reason)});
+}
+
+void Context::abandon(const std::string& reason) {
+  const store::Cause cause{.code = CommErrc::kAborted,
+                           .rank = rank_,
+                           .peer = rank_,
+                           .from_sequence = 0,
+                           .text = fmt::format("rank {}: {}", rank_, reason)};
+  {
+    const MutexLock lock(mutex_);
+    if (stopped_) return;  // all calls have ended
+    unsaid_ = cause;
+  }
+  poison(cause);
+  if (control_) control_->interrupt();
 }
 
 void Context::shut_down() {

@@ -52,6 +52,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
 
   Work start(const Call& call, Buffer in, Buffer out) override;
   void abort(const std::string& reason) override;
+  void abandon(const std::string& reason) override;
 
   /// As start(), for a caller that waits at once: wakes nobody.
   Work start_awaited(const Call& call, Buffer in, Buffer out);
@@ -106,6 +107,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
 
   // context_failure.cpp
   void listen();
+  void report_unsaid();
   void handle(const store::Event& event);
   void on_hub_lost(store::Cause cause);
   void poison(store::Cause cause) PACELINE_EXCLUDES(mutex_);
@@ -160,7 +162,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::vector<CallPtr> intake_ PACELINE_GUARDED_BY(mutex_);
   std::vector<CallPtr> open_ PACELINE_GUARDED_BY(mutex_);  // issued and not finished
   std::optional<store::Cause> cause_ PACELINE_GUARDED_BY(mutex_);
-  bool told_ PACELINE_GUARDED_BY(mutex_) = false;  // the caller has met the cause
+  std::optional<store::Cause> unsaid_ PACELINE_GUARDED_BY(mutex_);  // for the listener to report
+  bool told_ PACELINE_GUARDED_BY(mutex_) = false;                   // the caller has met the cause
   bool hub_lost_ PACELINE_GUARDED_BY(mutex_) = false;
   std::map<int, Departure> departed_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::string, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);

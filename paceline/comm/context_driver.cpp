@@ -122,6 +122,7 @@ void Context::on_failure(std::exception_ptr error) {
 
 void Context::retire(std::vector<CallPtr> calls) {
   if (calls.empty()) return;
+  for (const CallPtr& call : calls) call->keeps.reset();  // whose end may be anybody's code
   const MutexLock lock(mutex_);
   for (const CallPtr& call : calls) {
     Traffic& total = traffic_[call->descriptor.label];

@@ -27,11 +27,12 @@ constexpr std::uint64_t kNextCall = std::numeric_limits<std::uint64_t>::max();
 
 void Context::listen() {
   for (;;) {
-    {
-      const MutexLock lock(mutex_);
-      if (stopped_) return;
-    }
     try {
+      report_unsaid();
+      {
+        const MutexLock lock(mutex_);
+        if (stopped_) return;
+      }
       if (const auto event = control_->next(Deadline::after(std::chrono::seconds(1)))) {
         handle(*event);
       }
@@ -44,6 +45,15 @@ void Context::listen() {
            .text = fmt::format("rank {}: the control channel failed: {}", rank_, error.what())});
     }
   }
+}
+
+void Context::report_unsaid() {
+  std::optional<store::Cause> cause;
+  {
+    const MutexLock lock(mutex_);
+    cause = std::exchange(unsaid_, std::nullopt);
+  }
+  if (cause) control_->report(*cause);
 }
 
 void Context::handle(const store::Event& event) {

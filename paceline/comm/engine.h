@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,7 +33,8 @@ struct Buffer {
   std::span<const Piece> pieces;
 };
 
-/// What is to be done. All but `timeout`, which is each rank's own, agrees on all ranks.
+/// What is to be done. All but `timeout` and `keeps`, which are each rank's own, agrees on
+/// all ranks.
 struct Call {
   Collective what = Collective::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
@@ -41,6 +43,7 @@ struct Call {
   std::string label = {};   ///< shown in errors and traffic(); part of the descriptor
   std::optional<Algorithm> algorithm = {};  ///< none: the communicator's override, else compiled in
   std::chrono::milliseconds timeout = kDefaultTimeout;
+  std::shared_ptr<const void> keeps = {};  ///< lives until the call has ended: the memory's owner
 };
 
 /// Starts collectives on buffers.
@@ -68,6 +71,10 @@ class Engine {
 
   /// Poisons the engine on every rank: all calls in flight and to come fail with `reason`.
   virtual void abort(const std::string& reason) = 0;
+
+  /// The same for destructors: poisons this rank and closes its links, so that peers fail too.
+  /// Neither sends nor waits; they hear of `reason` from a thread of the engine, if it still can.
+  virtual void abandon(const std::string& reason) = 0;
 };
 
 }  // namespace paceline

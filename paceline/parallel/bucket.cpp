@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paceline/parallel/bucket.h"
 
+#include <memory>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -55,8 +56,11 @@ bool Bucket::take(std::size_t slot, at::Tensor& gradient) {
 }
 
 void Bucket::start(Communicator& comm) {
-  const Call call{
-      .what = Collective::kAllReduce, .op = ReduceOp::kMean, .count = count_, .label = label_};
+  const Call call{.what = Collective::kAllReduce,
+                  .op = ReduceOp::kMean,
+                  .count = count_,
+                  .label = label_,
+                  .keeps = std::make_shared<at::Tensor>(memory_)};
   const Buffer buffer{dtype_, count_, pieces_};
   work_ = comm.engine().start(call, buffer, buffer);
   started_ = true;

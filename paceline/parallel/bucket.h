@@ -19,7 +19,8 @@ namespace paceline {
 /// Owns the memory of its gradients, one after the other without gaps, and the collective that
 /// averages it in place.
 ///
-/// Threads  One at a time. Between start() and wait() nothing else may touch the memory.
+/// Threads   One at a time. Between start() and wait() nothing else may touch the memory.
+/// Lifetime  A collective in flight keeps the memory, not the bucket.
 class Bucket {
  public:
   /// `members` are indices into `parameters`, all of type `dtype`.

@@ -36,6 +36,7 @@ Reducer::Reducer(std::string name,
                  BucketCaps caps)
     : name_(std::move(name)),
       comm_(comm),
+      engine_(comm.share_engine()),
       caps_(caps),
       parameters_(std::move(parameters)),
       entries_(parameters_.size()) {
@@ -54,11 +55,9 @@ Reducer::~Reducer() {
   const bool half_done = arrived_ > 0 || backwards_done_ > 0;
   if (!in_flight && !half_done) return;
   try {
-    comm_.abort("rank " + std::to_string(comm_.rank()) +
-                ": DistributedDataParallel was destroyed in the middle of a step");
-  } catch (const std::exception&) {  // poisoned already: the calls end all the same
+    engine_->abandon("DistributedDataParallel was destroyed in the middle of a step");
+  } catch (const std::exception&) {  // a lack of memory: the peers then have their timeout
   }
-  give_up();
 }
 
 void Reducer::attach() {

@@ -77,6 +77,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   const std::string name_;
   Communicator& comm_;
+  const std::shared_ptr<Engine> engine_;  // the destructor cannot know whether comm_ still is there
   const BucketCaps caps_;
   const std::vector<NamedTensor> parameters_;
   std::vector<GradientShape> shapes_;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <latch>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,36 @@ TEST(Destruction, with_a_call_in_flight_ends_at_once) {
     EXPECT_THROW(comm.barrier(), UsageError);  // moved from
     if (!work.done()) ADD_FAILURE() << "still in flight";
   });
+}
+
+TEST(Abandon, ends_every_rank_with_the_reason_and_lets_go_of_the_memory) {
+  std::latch abandoned(1);
+  const auto all = outcomes(2, [&](Communicator& comm) {
+    auto data = std::make_shared<std::vector<float>>(100000);
+    const std::weak_ptr<const void> memory = data;
+    const Piece piece{reinterpret_cast<std::byte*>(data->data()), data->size() * sizeof(float)};
+    const Buffer buffer{Dtype::kF32, data->size(), {&piece, 1}};
+    Call call{.what = Collective::kAllReduce, .count = data->size(), .keeps = std::move(data)};
+    if (comm.rank() == 0) {
+      Work work = comm.engine().start(call, buffer, buffer);
+      comm.engine().abandon("the wrapper is gone");
+      abandoned.count_down();
+      try {
+        work.wait();
+      } catch (const CommError&) {
+        call.keeps.reset();
+        EXPECT_TRUE(memory.expired());
+        throw;
+      }
+    } else {
+      abandoned.wait();  // or this rank's part could complete the sum
+      comm.engine().start(call, buffer, buffer).wait();
+    }
+  });
+  for (const Outcome& outcome : all) {
+    ASSERT_TRUE(outcome.failed);
+    EXPECT_NE(outcome.text.find("rank 0: the wrapper is gone"), std::string::npos) << outcome.text;
+  }
 }
 
 TEST(SpawnRanks, rethrows_what_the_first_failing_rank_threw) {
