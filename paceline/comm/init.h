@@ -51,7 +51,8 @@ struct LocalOptions {
 /// Runs `body` on `world` threads, each with its own rank, and waits for all. If one throws, the
 /// others are not left waiting: to their communicators that rank is gone.
 ///
-/// Errors  Rethrows what the first rank to fail threw.
+/// Errors  Rethrows what the lowest failing rank threw; a CommError, which may only follow from
+///         another rank's failure, if no rank threw anything else.
 void spawn_ranks(int world,
                  const std::function<void(Communicator&)>& body,
                  const LocalOptions& options = {});

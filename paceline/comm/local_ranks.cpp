@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "paceline/base/error.h"
-#include "paceline/base/mutex.h"
 #include "paceline/comm/context.h"
 #include "paceline/comm/frame.h"
 #include "paceline/comm/init.h"
@@ -21,35 +20,51 @@
 namespace paceline {
 namespace {
 
-// The first failure of a group of threads.
-class FirstError {
+// What each rank of a group threw; each thread writes its own entry.
+class Failures {
  public:
-  void note(std::exception_ptr error) PACELINE_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    if (!error_) error_ = std::move(error);
+  explicit Failures(int world) : of_rank_(static_cast<std::size_t>(world)) {}
+
+  // Called in a handler.
+  void note(int rank, bool consequence) {
+    of_rank_[static_cast<std::size_t>(rank)] = {std::current_exception(), consequence};
   }
-  void rethrow() PACELINE_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    if (error_) std::rethrow_exception(error_);
+  // The lowest rank's failure; what may only follow from another rank's counts if there is no
+  // other.
+  void rethrow() const {
+    for (const bool consequence : {false, true}) {
+      for (const Failure& failure : of_rank_) {
+        if (failure.error && failure.consequence == consequence) {
+          std::rethrow_exception(failure.error);
+        }
+      }
+    }
   }
 
  private:
-  Mutex mutex_;
-  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+  struct Failure {
+    std::exception_ptr error;
+    bool consequence = false;
+  };
+  std::vector<Failure> of_rank_;
 };
 
 void run_rank(Communicator comm,
               const std::function<void(Communicator&)>& body,
-              FirstError& first) {
+              Failures& failures) {
+  const int rank = comm.rank();
   std::string reason;
   try {
     body(comm);
     return;
+  } catch (const CommError& error) {
+    failures.note(rank, true);
+    reason = error.what();
   } catch (const std::exception& error) {
-    first.note(std::current_exception());
+    failures.note(rank, false);
     reason = error.what();
   } catch (...) {
-    first.note(std::current_exception());
+    failures.note(rank, false);
     reason = "an exception of unknown type";
   }
   try {
@@ -119,14 +134,14 @@ void spawn_ranks(int world,
                  const std::function<void(Communicator&)>& body,
                  const LocalOptions& options) {
   std::vector<Communicator> ranks = make_local_ranks(world, options);
-  FirstError first;
+  Failures failures(world);
   {
     std::vector<std::jthread> threads;
     threads.reserve(ranks.size());
     try {
       for (Communicator& comm : ranks) {
-        threads.emplace_back([mine = std::move(comm), &body, &first]() mutable {
-          run_rank(std::move(mine), body, first);
+        threads.emplace_back([mine = std::move(comm), &body, &failures]() mutable {
+          run_rank(std::move(mine), body, failures);
         });
       }
     } catch (...) {
@@ -134,7 +149,7 @@ void spawn_ranks(int world,
       throw;
     }
   }
-  first.rethrow();
+  failures.rethrow();
 }
 
 }  // namespace paceline

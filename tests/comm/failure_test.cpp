@@ -146,7 +146,7 @@ TEST(Abandon, ends_every_rank_with_the_reason_and_lets_go_of_the_memory) {
   }
 }
 
-TEST(SpawnRanks, rethrows_what_the_first_failing_rank_threw) {
+TEST(SpawnRanks, rethrows_what_is_not_a_consequence) {
   struct Special {};
   EXPECT_THROW(spawn_ranks(3,
                            [](Communicator& comm) {
@@ -155,6 +155,25 @@ TEST(SpawnRanks, rethrows_what_the_first_failing_rank_threw) {
                            }),
                Special);
   EXPECT_THROW(spawn_ranks(0, [](Communicator&) {}), UsageError);
+}
+
+TEST(SpawnRanks, rethrows_what_the_lowest_rank_threw_whoever_was_first) {
+  struct OfRank {
+    int rank;
+  };
+  std::latch first(1);
+  const auto body = [&](Communicator& comm) {
+    if (comm.rank() == 0) comm.barrier();  // a consequence: CommError
+    if (comm.rank() == 1) first.wait();
+    if (comm.rank() == 2) first.count_down();
+    throw OfRank{comm.rank()};
+  };
+  try {
+    spawn_ranks(3, body);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const OfRank& failure) {
+    EXPECT_EQ(failure.rank, 1);
+  }
 }
 
 }  // namespace
