@@ -55,11 +55,12 @@ bool Bucket::take(std::size_t slot, at::Tensor& gradient) {
   return true;
 }
 
-void Bucket::start(Communicator& comm) {
+void Bucket::start(Communicator& comm, std::chrono::milliseconds timeout) {
   const Call call{.what = Collective::kAllReduce,
                   .op = ReduceOp::kMean,
                   .count = count_,
                   .label = label_,
+                  .timeout = timeout,
                   .keeps = std::make_shared<at::Tensor>(memory_)};
   const Buffer buffer{dtype_, count_, pieces_};
   work_ = comm.engine().start(call, buffer, buffer);

@@ -4,6 +4,7 @@
 /// Gradients that travel together: their flat memory, and views of it that become `.grad`.
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,7 +40,7 @@ class Bucket {
   bool take(std::size_t slot, at::Tensor& gradient);
 
   /// Begins to average the memory over all ranks.
-  void start(Communicator& comm);
+  void start(Communicator& comm, std::chrono::milliseconds timeout);
   [[nodiscard]] bool started() const noexcept { return started_; }
 
   /// Blocks until the memory holds the mean; start() may then be called again.

@@ -15,8 +15,9 @@ DdpBase::DdpBase(std::shared_ptr<::torch::nn::Module> module,
                  const DdpOptions& options)
     : state_(std::make_unique<ModuleState>(std::move(module), comm, options)) {
   state_->agree();
-  reducer_ = Reducer::make(state_->name(), state_->trainable(), comm,
-                           {options.first_bucket_cap_bytes, options.bucket_cap_bytes});
+  reducer_ =
+      Reducer::make(state_->name(), state_->trainable(), comm,
+                    {options.first_bucket_cap_bytes, options.bucket_cap_bytes}, options.timeout);
 }
 
 DdpBase::DdpBase(DdpBase&&) noexcept = default;

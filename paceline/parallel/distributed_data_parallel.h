@@ -3,6 +3,7 @@
 /// @file
 /// Trains one model on all ranks: same start, averaged gradients, same parameters.
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -24,11 +25,13 @@ class Module;
 
 namespace paceline {
 
-/// The same on every rank.
+/// The same on every rank, but for `timeout`.
 struct DdpOptions {
   std::size_t bucket_cap_bytes = std::size_t{25} << 20;  ///< a bucket is closed once it holds this
   std::size_t first_bucket_cap_bytes = std::size_t{1} << 20;  ///< the first one leaves early
   bool broadcast_buffers = true;  ///< rank 0's buffers go to all before each training forward
+  /// How long a collective of the wrapper may stand still before it fails; each rank's own.
+  std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 
 /// Gradients that travel together. Buckets leave in this order.
@@ -124,12 +127,15 @@ class DdpBase {
 ///           rank gives the bits of plain training.
 /// Cost      `.grad` is a view of bucket memory: one copy of each gradient per step, none if
 ///           zero_grad keeps it. A kept reference to a `.grad` changes in the next step.
-/// Errors    UsageError  at construction, the same on every rank: models or options that differ, a
-///                       module without trainable parameters, a bucket size of 0, types or devices
-///                       that cannot be reduced. In forward: parameters added, removed or changed.
+/// Errors    UsageError  at construction, the same on every rank: models or options that differ, an
+///                       empty module or one without trainable parameters, a bucket size or timeout
+///                       of 0, types or devices that cannot be reduced. In forward, if all ranks
+///                       alike have parameters added, removed or changed, or buffers that cannot be
+///                       sent; if not all have, CommError kMismatch on every rank.
 ///           CommError   out of backward(): a rank failed, or a parameter got no gradient
 ///                       (kAborted, names it on every rank). Gradients are then unspecified.
-/// Threads   One caller at a time. `comm` must outlive this object and stay where it is.
+/// Threads   One caller at a time. `comm` must outlive this object and stay where it is. Destroyed
+///           in the middle of a step, it poisons `comm`, and neither waits nor sends.
 template <typename Impl>
 class DistributedDataParallel : public DdpBase {
  public:
@@ -142,7 +148,7 @@ class DistributedDataParallel : public DdpBase {
     { holder.ptr() } -> std::convertible_to<std::shared_ptr<Impl>>;
   }
   DistributedDataParallel(const Holder& holder, Communicator& comm, DdpOptions options = {})
-      : DistributedDataParallel(std::shared_ptr<Impl>(holder.ptr()), comm, options) {}
+      : DistributedDataParallel(module_of(holder), comm, options) {}
 
   /// The module's forward, with whatever arguments and result it has.
   template <typename... Args>
@@ -161,6 +167,15 @@ class DistributedDataParallel : public DdpBase {
   Impl* operator->() noexcept { return module_.get(); }
 
  private:
+  // An empty holder would throw here, on this rank alone.
+  template <typename Holder>
+  [[nodiscard]] static std::shared_ptr<Impl> module_of(const Holder& holder) {
+    if constexpr (requires { holder.is_empty(); }) {
+      if (holder.is_empty()) return nullptr;
+    }
+    return holder.ptr();
+  }
+
   std::shared_ptr<Impl> module_;
 };
 

@@ -53,23 +53,27 @@ struct Summary {
   bool operator==(const Summary&) const = default;
 };
 
-std::vector<Summary> gather(const Summary& mine, Communicator& comm) {
+std::vector<Summary> gather(const Summary& mine, Communicator& comm, const CallOptions& options) {
   const std::array<std::int64_t, 2> in{mine.hash, mine.length};
   std::vector<std::int64_t> out(2 * static_cast<std::size_t>(comm.world_size()));
   PACELINE_ASSERT(comm.shard(out.size()).size() == in.size(), "shards of equal size expected");
-  comm.allgather(std::span<const std::int64_t>(in), std::span(out), {.label = kLabel});
+  comm.allgather(std::span<const std::int64_t>(in), std::span(out), options);
   std::vector<Summary> all;
   for (std::size_t i = 0; i < out.size(); i += 2) all.push_back({out[i], out[i + 1]});
   return all;
 }
 
-Fingerprint fetch(const std::string& mine, int root, std::int64_t length, Communicator& comm) {
+Fingerprint fetch(const std::string& mine,
+                  int root,
+                  std::int64_t length,
+                  Communicator& comm,
+                  const CallOptions& options) {
   if (length < 0 || length > kLongestText) {
     throw CommError(CommErrc::kMismatch, comm.rank(), root, "a model's description is too long");
   }
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(length));
   if (comm.rank() == root) std::copy(mine.begin(), mine.end(), bytes.begin());
-  comm.broadcast(std::span(bytes), root, {.label = kLabel});
+  comm.broadcast(std::span(bytes), root, options);
   return decode(std::string(bytes.begin(), bytes.end()));
 }
 
@@ -109,9 +113,12 @@ std::string first_difference(const Fingerprint& mine,
   return "the order differs: rank 0 has " + here + " where " + them + " has " + there;
 }
 
-void require_equal_on_all_ranks(const Fingerprint& fingerprint, Communicator& comm) {
+void require_equal_on_all_ranks(const Fingerprint& fingerprint,
+                                Communicator& comm,
+                                std::chrono::milliseconds timeout) {
+  const CallOptions options{.label = kLabel, .timeout = timeout};
   const std::string text = encode(fingerprint);
-  const auto all = gather({hash_of(text), static_cast<std::int64_t>(text.size())}, comm);
+  const auto all = gather({hash_of(text), static_cast<std::int64_t>(text.size())}, comm, options);
   const auto other = std::find_if(all.begin(), all.end(),
                                   [&](const Summary& summary) { return summary != all.front(); });
   if (other == all.end()) return;
@@ -119,8 +126,8 @@ void require_equal_on_all_ranks(const Fingerprint& fingerprint, Communicator& co
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == *other) alike.push_back(static_cast<int>(rank));
   }
-  const Fingerprint first = fetch(text, 0, all.front().length, comm);
-  const Fingerprint second = fetch(text, alike.front(), other->length, comm);
+  const Fingerprint first = fetch(text, 0, all.front().length, comm, options);
+  const Fingerprint second = fetch(text, alike.front(), other->length, comm, options);
   throw UsageError("DistributedDataParallel: the models differ: " +
                    first_difference(first, second, list_of(alike)));
 }

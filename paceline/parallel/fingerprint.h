@@ -3,6 +3,7 @@
 /// @file
 /// What ranks must have in common before they train together, and its comparison. No LibTorch.
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ using Fingerprint = std::vector<Trait>;
 /// Cost    16 bytes per rank gathered; the whole text travels only if something differs.
 /// Errors  UsageError, the same on every rank, which names the first difference, both sides and the
 ///         ranks that are unlike rank 0.
-void require_equal_on_all_ranks(const Fingerprint& fingerprint, Communicator& comm);
+void require_equal_on_all_ranks(const Fingerprint& fingerprint,
+                                Communicator& comm,
+                                std::chrono::milliseconds timeout = kDefaultTimeout);
 
 }  // namespace paceline

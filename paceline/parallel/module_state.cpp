@@ -31,6 +31,7 @@ std::string problem_of(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.device().is_cpu())
     return name + " is on " + tensor.device().str() + ", not on the CPU";
   if (tensor.layout() != at::kStrided) return name + " is sparse";
+  if (tensor.requires_grad() && !tensor.is_leaf()) return name + " is no leaf of autograd's graph";
   const auto dtype = dtype_of(tensor.scalar_type());
   if (tensor.requires_grad() && !(dtype && is_floating(*dtype))) {
     return name + " has type " + name_of(tensor.scalar_type()) +
@@ -61,7 +62,7 @@ ModuleState::ModuleState(std::shared_ptr<::torch::nn::Module> module,
       comm_(comm),
       options_(options),
       name_("ddp " + std::to_string(comm.next_user_number())) {
-  if (!module_) throw UsageError("DistributedDataParallel: the module is empty");
+  if (!module_) return;  // agree() says so, on every rank
   for (const auto& item : module_->named_parameters()) {
     const at::Tensor& tensor = item.value();
     remembered_.push_back(
@@ -70,6 +71,8 @@ ModuleState::ModuleState(std::shared_ptr<::torch::nn::Module> module,
 }
 
 std::string ModuleState::problem() const {
+  if (!module_) return "the module is empty";
+  if (options_.timeout <= std::chrono::milliseconds(0)) return "the timeout is not positive";
   if (options_.bucket_cap_bytes == 0) return "bucket_cap_bytes is 0";
   if (options_.first_bucket_cap_bytes == 0) return "first_bucket_cap_bytes is 0";
   if (std::none_of(remembered_.begin(), remembered_.end(),
@@ -80,6 +83,10 @@ std::string ModuleState::problem() const {
     std::string text = problem_of("parameter " + parameter.name, parameter.tensor);
     if (!text.empty()) return text;
   }
+  return buffer_problem();
+}
+
+std::string ModuleState::buffer_problem() const {
   for (const auto& item : module_->named_buffers()) {
     std::string text = problem_of("buffer " + item.key(), item.value());
     if (!text.empty()) return text;
@@ -88,12 +95,14 @@ std::string ModuleState::problem() const {
 }
 
 Fingerprint ModuleState::fingerprint() const {
-  Fingerprint result{{"the wrapper's name", name_}};
+  Fingerprint result{{"the wrapper's name", name_}, {"the module", module_ ? "given" : "empty"}};
   for (const auto& parameter : remembered_) {
     result.push_back({"parameter " + parameter.name, describe(parameter.tensor)});
   }
-  for (const auto& item : module_->named_buffers()) {
-    result.push_back({"buffer " + item.key(), describe(item.value())});
+  if (module_) {
+    for (const auto& item : module_->named_buffers()) {
+      result.push_back({"buffer " + item.key(), describe(item.value())});
+    }
   }
   result.push_back({"option bucket_cap_bytes", std::to_string(options_.bucket_cap_bytes)});
   result.push_back(
@@ -106,12 +115,14 @@ Fingerprint ModuleState::fingerprint() const {
 
 void ModuleState::agree() {
   // What only one rank can see becomes an error of all: it is part of what is compared.
-  require_equal_on_all_ranks(fingerprint(), comm_);
+  const bool usable = options_.timeout > std::chrono::milliseconds(0);
+  require_equal_on_all_ranks(fingerprint(), comm_, usable ? options_.timeout : kDefaultTimeout);
   const std::string bad = problem();
   if (!bad.empty()) throw UsageError("DistributedDataParallel: " + bad);
   std::vector<at::Tensor> all = parameters();
   for (const auto& buffer : module_->buffers()) all.push_back(buffer);
-  broadcast_from_rank_0(without_repeats(all), comm_, name_ + " parameters");
+  broadcast_from_rank_0(without_repeats(all), comm_,
+                        {.label = name_ + " parameters", .timeout = options_.timeout});
 }
 
 std::vector<at::Tensor> ModuleState::parameters() const {
@@ -161,13 +172,24 @@ void ModuleState::require_unchanged() const {
       remembered_.begin(), remembered_.end(), now.begin(), now.end(),
       [](const Remembered& was, const at::Tensor& is) { return change_of(was, is).empty(); });
   if (same) return;
-  throw UsageError("DistributedDataParallel: the parameters changed after they were wrapped: " +
-                   first_change() + "; wrap the module again");
+  refuse("the parameters changed after they were wrapped: " + first_change() +
+         "; wrap the module again");
+}
+
+void ModuleState::refuse(const std::string& why) const {
+  // Ranks that have the same problem meet here and go on; one that has it alone meets another call
+  // of its peers, and all see both.
+  const std::string text = "DistributedDataParallel: " + why;
+  comm_.barrier({.label = name_ + " forward: " + why, .timeout = options_.timeout});
+  throw UsageError(text);
 }
 
 void ModuleState::synchronize_buffers() const {
   if (!options_.broadcast_buffers || !module_->is_training() || comm_.world_size() == 1) return;
-  broadcast_from_rank_0(without_repeats(module_->buffers()), comm_, name_ + " buffers");
+  const std::string bad = buffer_problem();
+  if (!bad.empty()) refuse(bad);
+  broadcast_from_rank_0(without_repeats(module_->buffers()), comm_,
+                        {.label = name_ + " buffers", .timeout = options_.timeout});
 }
 
 }  // namespace paceline

@@ -30,10 +30,12 @@ class ModuleState {
   /// UsageError on every rank if that cannot be done.
   void agree();
 
-  /// Throws UsageError if a parameter was added, removed or changed.
+  /// Throws if a parameter was added, removed or changed: UsageError where all ranks see the same
+  /// change, else CommError kMismatch on all.
   void require_unchanged() const;
 
-  /// Copies rank 0's buffers to all ranks, in training mode and if the options say so.
+  /// Copies rank 0's buffers to all ranks, in training mode and if the options say so. Throws as
+  /// require_unchanged() if a buffer has become one that cannot be sent.
   void synchronize_buffers() const;
 
   /// Each parameter once, in the order of registration.
@@ -49,6 +51,8 @@ class ModuleState {
     std::vector<std::int64_t> sizes;
   };
   [[nodiscard]] std::string problem() const;
+  [[nodiscard]] std::string buffer_problem() const;
+  [[noreturn]] void refuse(const std::string& why) const;
   [[nodiscard]] Fingerprint fingerprint() const;
   [[nodiscard]] static std::string change_of(const Remembered& was, const at::Tensor& is);
   [[nodiscard]] std::string first_change() const;

@@ -24,8 +24,10 @@ std::string list_of(const std::vector<std::string>& names) {
 std::shared_ptr<Reducer> Reducer::make(std::string name,
                                        std::vector<NamedTensor> parameters,
                                        Communicator& comm,
-                                       BucketCaps caps) {
-  auto reducer = std::make_shared<Reducer>(std::move(name), std::move(parameters), comm, caps);
+                                       BucketCaps caps,
+                                       std::chrono::milliseconds timeout) {
+  auto reducer =
+      std::make_shared<Reducer>(std::move(name), std::move(parameters), comm, caps, timeout);
   reducer->attach();
   return reducer;
 }
@@ -33,11 +35,13 @@ std::shared_ptr<Reducer> Reducer::make(std::string name,
 Reducer::Reducer(std::string name,
                  std::vector<NamedTensor> parameters,
                  Communicator& comm,
-                 BucketCaps caps)
+                 BucketCaps caps,
+                 std::chrono::milliseconds timeout)
     : name_(std::move(name)),
       comm_(comm),
       engine_(comm.share_engine()),
       caps_(caps),
+      timeout_(timeout),
       parameters_(std::move(parameters)),
       entries_(parameters_.size()) {
   for (const NamedTensor& parameter : parameters_) {
@@ -182,7 +186,7 @@ void Reducer::put_into_bucket(std::size_t index) {
 void Reducer::start_complete_buckets() {
   while (next_start_ < buckets_.size() && missing_in_[next_start_] == 0) {
     Bucket& bucket = buckets_[next_start_++];
-    bucket.start(comm_);
+    bucket.start(comm_, timeout_);
     ++statistics_.buckets_started;
     if (!ending_) ++statistics_.buckets_started_in_backward;
     statistics_.formula_bytes_sent +=
@@ -222,7 +226,7 @@ void Reducer::finish_step() {
 }
 
 void Reducer::rebuild(std::vector<std::int64_t> order) {
-  comm_.broadcast(std::span(order), 0, {.label = name_ + " layout"});
+  comm_.broadcast(std::span(order), 0, {.label = name_ + " layout", .timeout = timeout_});
   const std::vector<std::size_t> agreed(order.begin(), order.end());
   const BucketLayout layout = assign_buckets(shapes_, agreed, caps_);
   if (layout != layout_) lay_out(layout);

@@ -3,6 +3,7 @@
 /// @file
 /// Averages gradients over all ranks while backward runs.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,11 +27,13 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   [[nodiscard]] static std::shared_ptr<Reducer> make(std::string name,
                                                      std::vector<NamedTensor> parameters,
                                                      Communicator& comm,
-                                                     BucketCaps caps);
+                                                     BucketCaps caps,
+                                                     std::chrono::milliseconds timeout);
   Reducer(std::string name,
           std::vector<NamedTensor> parameters,
           Communicator& comm,
-          BucketCaps caps);
+          BucketCaps caps,
+          std::chrono::milliseconds timeout);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
@@ -79,6 +82,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   Communicator& comm_;
   const std::shared_ptr<Engine> engine_;  // the destructor cannot know whether comm_ still is there
   const BucketCaps caps_;
+  const std::chrono::milliseconds timeout_;
   const std::vector<NamedTensor> parameters_;
   std::vector<GradientShape> shapes_;
   std::vector<Entry> entries_;

@@ -35,7 +35,7 @@ std::string name_of(at::ScalarType type) {
 
 void broadcast_from_rank_0(std::span<const at::Tensor> tensors,
                            Communicator& comm,
-                           const std::string& label) {
+                           const CallOptions& options) {
   if (comm.world_size() == 1) return;
   const at::NoGradGuard no_grad;
   std::vector<Piece> pieces;
@@ -53,7 +53,12 @@ void broadcast_from_rank_0(std::span<const at::Tensor> tensors,
     bytes += pieces.back().bytes;
   }
   if (bytes == 0) return;
-  const Call call{.what = Collective::kBroadcast, .root = 0, .count = bytes, .label = label};
+  const Call call{.what = Collective::kBroadcast,
+                  .root = 0,
+                  .count = bytes,
+                  .label = options.label,
+                  .algorithm = options.algorithm,
+                  .timeout = options.timeout};
   const Buffer buffer{Dtype::kU8, bytes, pieces};
   const Buffer nothing{Dtype::kU8, 0, {}};
   comm.engine().start(call, comm.rank() == 0 ? buffer : nothing, buffer).wait();

@@ -36,6 +36,6 @@ struct NamedTensor {
 /// Errors  CommError: the tensors of the other ranks are then unspecified.
 void broadcast_from_rank_0(std::span<const at::Tensor> tensors,
                            Communicator& comm,
-                           const std::string& label);
+                           const CallOptions& options);
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each mistake is a clear error, on every rank, and never a hang.
+#include <chrono>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -106,6 +107,45 @@ TEST(Ddp, refuses_what_it_cannot_average) {
       std::string::npos);
 }
 
+struct EmptyImpl : ::torch::nn::Module {
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+TEST(Ddp, refuses_a_module_without_any_parameter) {
+  const auto texts = errors_of<UsageError>(2, [](Communicator& comm) {
+    DistributedDataParallel ddp(std::make_shared<EmptyImpl>(), comm);
+  });
+  expect_all_contain(texts, "no parameter that requires grad");
+}
+
+TEST(Ddp, turns_an_empty_module_into_an_error_of_all) {
+  for (const int world : {1, 3}) {
+    const auto all = errors_of<UsageError>(world, [](Communicator& comm) {
+      DistributedDataParallel ddp(std::shared_ptr<Plain>(), comm);
+    });
+    expect_all_contain(all, "the module is empty");
+  }
+  const auto one = errors_of<UsageError>(3, [](Communicator& comm) {
+    auto net = comm.rank() == 1 ? nullptr : std::make_shared<Plain>();
+    DistributedDataParallel ddp(net, comm);
+  });
+  expect_all_contain(one, "the module is given on rank 0, but empty on rank 1");
+  const auto holder = errors_of<UsageError>(2, [](Communicator& comm) {
+    Mlp net(nullptr);
+    if (comm.rank() == 0) net = Mlp();
+    DistributedDataParallel ddp(net, comm);
+  });
+  expect_all_contain(holder, "the module is given on rank 0, but empty on rank 1");
+}
+
+TEST(Ddp, turns_a_timeout_of_0_on_one_rank_into_an_error_of_all) {
+  const auto texts = errors_of<UsageError>(2, [](Communicator& comm) {
+    DistributedDataParallel ddp(std::make_shared<Plain>(), comm,
+                                {.timeout = std::chrono::milliseconds(comm.rank() == 0)});
+  });
+  expect_all_contain(texts, "the timeout is not positive");
+}
+
 TEST(Ddp, turns_the_mistake_of_one_rank_into_an_error_of_all) {
   const auto texts = errors_of<UsageError>(2, [](Communicator& comm) {
     auto net = std::make_shared<Plain>();
@@ -208,6 +248,39 @@ TEST(Ddp, notices_parameters_that_changed_after_wrapping) {
     });
     expect_all_contain(texts, part);
   }
+}
+
+TEST(Ddp, notices_buffers_that_cannot_be_sent_any_more) {
+  const auto spoil = [](Plain& net) {
+    net.register_buffer("late", ::torch::zeros({1}, ::torch::kMeta));
+  };
+  const auto all = errors_of<UsageError>(2, [&](Communicator& comm) {
+    auto net = std::make_shared<Plain>();
+    DistributedDataParallel ddp(net, comm);
+    spoil(*net);
+    EXPECT_THROW((void)ddp(batch({2, 3}, 0)), UsageError);
+    comm.barrier();  // all ranks saw the same: nothing has happened
+    (void)ddp(batch({2, 3}, 0));
+  });
+  expect_all_contain(all, "buffer late is on meta");
+  const auto one = errors_of<CommError>(2, [&](Communicator& comm) {
+    auto net = std::make_shared<Plain>();
+    net->register_buffer("steady", ::torch::zeros({2}));
+    DistributedDataParallel ddp(net, comm);
+    if (comm.rank() == 1) spoil(*net);
+    ddp(batch({2, 3}, 0)).sum().backward();
+  });
+  expect_all_contain(one, "buffer late is on meta");
+}
+
+TEST(Ddp, tells_all_ranks_of_parameters_that_changed_on_one) {
+  const auto texts = errors_of<CommError>(2, [](Communicator& comm) {
+    auto net = std::make_shared<Plain>();
+    DistributedDataParallel ddp(net, comm);
+    if (comm.rank() == 1) net->fc->bias.requires_grad_(false);
+    ddp(batch({2, 3}, 0)).sum().backward();
+  });
+  expect_all_contain(texts, "fc.bias no longer requires grad");
 }
 
 TEST(Ddp, names_a_sparse_gradient) {
