@@ -24,18 +24,12 @@ std::string without_brackets(const std::string& host) {
   throw_errno(fmt::format("looking up host '{}'", host), "check the name, or give an address");
 }
 
-}  // namespace
-
-bool Address::operator==(const Address& other) const {
-  return size == other.size && std::memcmp(&storage, &other.storage, size) == 0;
-}
-
-std::vector<Address> resolve(const std::string& host, std::uint16_t port) {
+std::vector<Address> look_up(const std::string& host, std::uint16_t port, int flags) {
   if (host.empty()) throw UsageError("a host name or address is needed, got an empty text");
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
   const int reason =
       ::getaddrinfo(without_brackets(host).c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -50,6 +44,20 @@ std::vector<Address> resolve(const std::string& host, std::uint16_t port) {
     addresses.push_back(address);
   }
   return addresses;
+}
+
+}  // namespace
+
+bool Address::operator==(const Address& other) const {
+  return size == other.size && std::memcmp(&storage, &other.storage, size) == 0;
+}
+
+std::vector<Address> resolve(const std::string& host, std::uint16_t port) {
+  return look_up(host, port, 0);
+}
+
+Address numeric_address(const std::string& text, std::uint16_t port) {
+  return look_up(text, port, AI_NUMERICHOST).at(0);
 }
 
 Address abstract_address(std::string_view name) {

@@ -38,6 +38,11 @@ struct Address {
 ///         two tries of 5 s per server.
 [[nodiscard]] std::vector<Address> resolve(const std::string& host, std::uint16_t port);
 
+/// The TCP address that `text` is ("10.0.0.5", "::1", "[::1]"), no name: asks nobody.
+///
+/// Errors  UnknownHost if it is none, SystemError.
+[[nodiscard]] Address numeric_address(const std::string& text, std::uint16_t port);
+
 /// The abstract address `name` (no file appears).
 ///
 /// Errors  UsageError if the name is empty or too long.

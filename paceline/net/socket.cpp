@@ -69,15 +69,20 @@ const char* advice_for_listen(int code) {
   }
 }
 
-/// A connect to a free local port may meet itself: both ends are then the same address.
-bool met_itself(const Fd& socket) {
-  return address_of(socket, &::getsockname) == address_of(socket, &::getpeername);
-}
-
 int pending_error(const Fd& socket) {
   int error = 0;
   socklen_t size = sizeof error;
   return ::getsockopt(socket.raw(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+/// How a connect ended. @return an errno value, 0 if `socket` is connected.
+int outcome_of(const Fd& socket) {
+  if (const int error = pending_error(socket); error != 0) return error;
+  Address peer;
+  if (::getpeername(socket.raw(), peer.get(), &peer.size) != 0)
+    return errno == ENOTCONN ? ECONNRESET : errno;  // it came up, and was reset since
+  // A connect to a free local port may meet itself.
+  return peer == address_of(socket, &::getsockname) ? ECONNREFUSED : 0;
 }
 
 /// @return an errno value, 0 if `socket` is connected.
@@ -85,9 +90,8 @@ int connect_once(const Fd& socket, const Address& address, Deadline deadline) {
   if (::connect(socket.raw(), address.get(), address.size) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
     if (!wait_writable(socket, deadline)) return ETIMEDOUT;
-    if (const int error = pending_error(socket); error != 0) return error;
   }
-  return met_itself(socket) ? ECONNREFUSED : 0;
+  return outcome_of(socket);
 }
 
 /// A local connect never is in progress: EAGAIN says that the listener's queue is full.
@@ -179,6 +183,20 @@ Fd connect_tcp_until(const std::string& host, std::uint16_t port, Deadline deadl
       if (deadline.passed()) throw TimedOut(error);
     }
   }
+}
+
+Fd start_connect_tcp(const std::string& address, std::uint16_t port) {
+  const Address peer = numeric_address(address, port);
+  Fd socket = make_socket(peer.family());
+  prepare_tcp(socket);
+  if (::connect(socket.raw(), peer.get(), peer.size) != 0 && errno != EINPROGRESS && errno != EINTR)
+    throw_errno("connecting to " + to_text(peer));
+  return socket;
+}
+
+std::optional<int> connect_outcome(const Fd& socket) {
+  if (!wait_writable(socket, Deadline::after({}))) return std::nullopt;
+  return outcome_of(socket);
 }
 
 Fd accept(const Fd& listener, Deadline deadline) {

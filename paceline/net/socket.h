@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,16 @@ namespace paceline::net {
 ///
 /// Errors  TimedOut with the text of the last try. What waiting does not mend is thrown at once.
 [[nodiscard]] Fd connect_tcp_until(const std::string& host, std::uint16_t port, Deadline deadline);
+
+/// Begins to connect to an address ("10.0.0.5", "::1"; no name) and returns at once. The socket
+/// becomes writable when connect_outcome() has an answer.
+///
+/// Errors  UnknownHost if it is no address; SystemError if it fails at once.
+[[nodiscard]] Fd start_connect_tcp(const std::string& address, std::uint16_t port);
+
+/// How that ended: 0 if `socket` is connected, else an errno value; nothing while it goes on. Asked
+/// until it answers, once.
+[[nodiscard]] std::optional<int> connect_outcome(const Fd& socket);
 
 /// Takes the next connection, of TCP or local listeners.
 ///

@@ -16,8 +16,10 @@
 #include <thread>
 
 #include "paceline/base/error.h"
+#include "paceline/net/poll.h"
 #include "paceline/net/stream.h"
 #include "paceline/net/system_error.h"
+#include "tests/net/black_hole.h"
 
 namespace paceline::net {
 namespace {
@@ -186,6 +188,65 @@ TEST(Tcp, what_each_address_of_a_name_answered_is_told) {
   const std::string number = std::to_string(port);
   EXPECT_NE(text.find("connecting to localhost:" + number + " ("), std::string::npos) << text;
   EXPECT_NE(text.find("127.0.0.1:" + number + ": Connection refused"), std::string::npos) << text;
+}
+
+/// How a connect that was started ended, as soon as it has.
+int outcome_of(const Fd& socket) {
+  EXPECT_TRUE(wait_writable(socket, soon()));
+  return connect_outcome(socket).value_or(-1);
+}
+
+TEST(StartedConnect, ends_in_a_connection_like_any_other) {
+  const Fd listener = listen_tcp("127.0.0.1", 0);
+  const Fd client = start_connect_tcp("127.0.0.1", local_port(listener));
+  EXPECT_EQ(outcome_of(client), 0);
+  expect_joined(client, accept(listener, soon()));
+  EXPECT_EQ(option(client, IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(option(client, SOL_SOCKET, SO_KEEPALIVE), 1);
+}
+
+TEST(StartedConnect, has_no_outcome_while_nobody_answers) {
+  test::BlackHole hole;
+  const Fd client = start_connect_tcp("127.0.0.1", hole.port());
+  EXPECT_EQ(connect_outcome(client), std::nullopt);
+  const Fd listener = hole.open();
+  EXPECT_EQ(outcome_of(client), 0) << "the kernel has asked again";
+}
+
+TEST(StartedConnect, says_that_nobody_listens) {
+  Fd listener = listen_tcp("127.0.0.1", 0);
+  const std::uint16_t port = local_port(listener);
+  listener.reset();
+  EXPECT_EQ(outcome_of(start_connect_tcp("127.0.0.1", port)), ECONNREFUSED);
+}
+
+TEST(StartedConnect, a_connection_that_was_reset_at_once_has_failed) {
+  const Fd listener = listen_tcp("127.0.0.1", 0);
+  const Fd client = start_connect_tcp("127.0.0.1", local_port(listener));
+  Fd server = accept(listener, soon());
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ASSERT_EQ(::setsockopt(server.raw(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  server.reset();
+  ASSERT_TRUE(wait_readable(client, soon()));
+  EXPECT_EQ(option(client, SOL_SOCKET, SO_ERROR), ECONNRESET) << "told once, so it is forgotten";
+  EXPECT_EQ(connect_outcome(client), ECONNRESET);
+}
+
+TEST(StartedConnect, a_connection_with_itself_has_failed) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof own;
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  ASSERT_EQ(::bind(socket.raw(), address, size), 0);
+  ASSERT_EQ(::getsockname(socket.raw(), address, &size), 0);
+  ASSERT_EQ(::connect(socket.raw(), address, size), 0);
+  EXPECT_EQ(connect_outcome(socket), ECONNREFUSED);
+}
+
+TEST(StartedConnect, takes_no_name_for_looking_it_up_could_last) {
+  EXPECT_THROW((void)start_connect_tcp("localhost", 1), UnknownHost);
 }
 
 TEST(Tcp, accept_ends_at_the_deadline) {
