@@ -14,7 +14,6 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::chrono::seconds kDialLimit{5};
 constexpr std::chrono::milliseconds kLongestPause{500};
 
 struct HostPort {
@@ -22,15 +21,19 @@ struct HostPort {
   std::uint16_t port = 0;
 };
 
+[[noreturn]] void throw_no_address(const std::string& text) {
+  throw BadMessage(fmt::format("\"{}\" is no address of a rank", text));
+}
+
 HostPort split(const std::string& address) {
   const auto colon = address.rfind(':');
   HostPort result{.host = address.substr(0, colon)};
-  if (colon != std::string::npos) {
+  if (colon != std::string::npos && colon != 0) {
     const char* end = address.data() + address.size();
     const auto [rest, error] = std::from_chars(address.data() + colon + 1, end, result.port);
     if (error == std::errc{} && rest == end && result.port != 0) return result;
   }
-  throw BadMessage(fmt::format("\"{}\" is no address of a rank", address));
+  throw_no_address(address);
 }
 
 }  // namespace
@@ -41,7 +44,7 @@ Mesh::Mesh(const net::Fd& listener, const MeshOptions& options, Deadline deadlin
       gate_(listener, terms_for(Side::kAcceptor, kAnyRank)),
       sockets_(options.addresses.size()) {
   for (int peer = 0; peer < options_.rank; ++peer)
-    dials_.push_back({.peer = peer, .again = Deadline::after({})});
+    dials_.push_back({.peer = peer, .due = Deadline::after({})});
 }
 
 Terms Mesh::terms_for(Side side, std::uint32_t peer) const {
@@ -56,37 +59,52 @@ Terms Mesh::terms_for(Side side, std::uint32_t peer) const {
 
 void Mesh::want(std::vector<net::PollItem>& items) const {
   gate_.want(items);
-  for (const Dial& dial : dials_)
+  for (const Dial& dial : dials_) {
+    if (dial.connecting) items.push_back({.fd = &dial.connecting, .send = true});
     if (dial.half) items.push_back(dial.half->interest());
+  }
 }
 
 Deadline Mesh::next() const {
   Deadline first = gate_.next();
   for (const Dial& dial : dials_)
-    first = Deadline::earlier(first, dial.half ? dial.half->deadline() : dial.again);
+    first = Deadline::earlier(first, dial.half ? dial.half->deadline() : dial.due);
   return first;
 }
 
 void Mesh::retry_later(Dial& dial) {
+  dial.connecting.reset();
   dial.half.reset();
-  dial.again = Deadline::after(dial.pause);
+  dial.due = Deadline::after(dial.pause);
   dial.pause = std::min(dial.pause * 2, kLongestPause);
 }
 
 void Mesh::start(Dial& dial) {
-  const auto [host, port] = split(options_.addresses[static_cast<std::size_t>(dial.peer)]);
-  const Deadline limit = Deadline::earlier(deadline_, Deadline::after(kDialLimit));
+  const std::string& address = options_.addresses[static_cast<std::size_t>(dial.peer)];
+  const auto [host, port] = split(address);
   try {
-    dial.half.emplace(net::connect_tcp(host, port, limit),
-                      terms_for(Side::kInitiator, static_cast<std::uint32_t>(dial.peer)),
-                      deadline_);
+    dial.connecting = net::start_connect_tcp(host, port);
+    dial.due = Deadline::earlier(deadline_, Deadline::after(options_.dial_limit));
+  } catch (const net::UnknownHost&) {
+    throw_no_address(address);
   } catch (const net::SystemError&) {
     retry_later(dial);  // until the deadline; missing() then names the peer
   }
 }
 
+void Mesh::finish_connect(Dial& dial) {
+  const auto outcome = net::connect_outcome(dial.connecting);
+  if (outcome == 0)
+    dial.half.emplace(std::move(dial.connecting),
+                      terms_for(Side::kInitiator, static_cast<std::uint32_t>(dial.peer)),
+                      deadline_);
+  else if (outcome || dial.due.passed())
+    retry_later(dial);
+}
+
 bool Mesh::step(Dial& dial) {
-  if (!dial.half && dial.again.passed()) start(dial);
+  if (!dial.half && !dial.connecting && dial.due.passed()) start(dial);
+  if (dial.connecting) finish_connect(dial);
   if (!dial.half) return false;
   switch (dial.half->step()) {
     case HalfOpen::Outcome::kPending: return false;

@@ -23,6 +23,8 @@ struct MeshOptions {
   std::uint32_t generation = 0;
   Secret secret;
   std::vector<std::string> addresses;  ///< [world], "10.0.0.5:4711"
+  /// For one try to connect; the next one follows.
+  std::chrono::milliseconds dial_limit{std::chrono::seconds(5)};
 };
 
 class Mesh {
@@ -33,9 +35,9 @@ class Mesh {
   void want(std::vector<net::PollItem>& items) const;
   /// When step() has something to do without being woken.
   [[nodiscard]] Deadline next() const;
-  /// Moves what moves now. Dialling a host that does not answer may take seconds.
+  /// Moves what moves now, and never waits.
   ///
-  /// Errors  CommError kRefused if a peer is not of this job.
+  /// Errors  CommError kRefused if a peer is not of this job; BadMessage if one's address is none.
   void step();
   [[nodiscard]] bool done() const { return missing().empty(); }
   [[nodiscard]] std::vector<int> missing() const;
@@ -45,13 +47,15 @@ class Mesh {
  private:
   struct Dial {
     int peer = 0;
-    std::optional<HalfOpen> half{};
-    Deadline again;  // when to dial (once more)
+    net::Fd connecting{};
+    std::optional<HalfOpen> half{};  // once connected
+    Deadline due;  // while connecting: when to give this try up; else when to dial (once more)
     std::chrono::milliseconds pause{10};
   };
 
   [[nodiscard]] Terms terms_for(Side side, std::uint32_t peer) const;
   void start(Dial& dial);
+  void finish_connect(Dial& dial);
   /// @return whether the dial is done.
   bool step(Dial& dial);
   void retry_later(Dial& dial);

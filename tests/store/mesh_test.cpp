@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "paceline/base/error.h"
+#include "paceline/net/poll.h"
 #include "paceline/net/socket.h"
 #include "paceline/net/stream.h"
+#include "tests/net/black_hole.h"
 
 namespace paceline::store {
 namespace {
 
+using net::test::BlackHole;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -22,11 +25,14 @@ class MeshTest : public ::testing::Test {
       addresses.push_back(net::local_address(listeners.back()));
     }
   }
-  Mesh& add(int rank, std::uint32_t generation = 7) {
+  Mesh& add(int rank,
+            std::uint32_t generation = 7,
+            milliseconds dial_limit = MeshOptions{}.dial_limit) {
     const MeshOptions options{.rank = rank,
                               .generation = generation,
                               .secret = {.key = Key{std::byte{5}}},
-                              .addresses = addresses};
+                              .addresses = addresses,
+                              .dial_limit = dial_limit};
     return *meshes.emplace_back(std::make_unique<Mesh>(listeners[static_cast<std::size_t>(rank)],
                                                        options, Deadline::after(seconds(20))));
   }
@@ -103,6 +109,31 @@ TEST_F(MeshTest, dials_again_when_a_connection_was_dropped) {
   EXPECT_TRUE(all_done());
 }
 
+TEST_F(MeshTest, hosts_that_do_not_answer_hold_nobody_up) {
+  const BlackHole hole;
+  listen(8);
+  for (std::size_t r = 0; r < 6; ++r) addresses[r] = hole.address();
+  add(6);
+  Mesh& dialling = add(7);
+  const auto begin = Clock::now();
+  while (dialling.missing().size() == 7) turn();
+  EXPECT_LT(Clock::now() - begin, seconds(4)) << "a blocking connect lasts 5 s per host";
+  EXPECT_EQ(dialling.missing(), (std::vector<int>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(MeshTest, gives_a_host_that_does_not_answer_up_and_dials_it_again) {
+  BlackHole hole;
+  listen(2);
+  addresses[0] = hole.address();
+  Mesh& dialling = add(1, 7, milliseconds(1));
+  for (int tries = 0; tries < 10; ++tries) turn();
+  EXPECT_FALSE(dialling.done());
+  listeners[0] = hole.open();
+  add(0);
+  drive();
+  EXPECT_TRUE(all_done());
+}
+
 TEST_F(MeshTest, a_rank_of_another_generation_is_refused_by_name) {
   listen(2);
   add(0, 7);
@@ -119,7 +150,8 @@ TEST_F(MeshTest, a_rank_of_another_generation_is_refused_by_name) {
 
 TEST_F(MeshTest, an_address_that_is_none_is_bad_input) {
   listen(2);
-  for (const std::string bad : {"", "host", "host:", "host:0", "host:70000", "host:1x"}) {
+  for (const std::string bad :
+       {"", "host", "host:", "host:0", "host:70000", "host:1x", ":80", "localhost:80"}) {
     addresses[0] = bad;
     meshes.clear();
     add(1);
