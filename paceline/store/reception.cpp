@@ -97,7 +97,7 @@ void Reception::forget_finished() {
   if (sessions_.empty()) return;
   const auto newest = std::prev(sessions_.end());
   for (auto s = sessions_.begin(); s != newest;)
-    s = s->any_connected() ? std::next(s) : sessions_.erase(s);
+    s = s->any_open() ? std::next(s) : sessions_.erase(s);
 }
 
 Reception::Time Reception::next() const {

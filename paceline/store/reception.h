@@ -40,7 +40,8 @@ class Reception {
   [[nodiscard]] std::vector<std::string> take_notices();
   void note_exit(int rank, const std::string& how, Time now);
   void advance(Time now);
-  /// Forgets sessions that nobody is connected to any more, but for the newest.
+  /// Forgets sessions without an open connection, but for the newest. Who holds a connection may
+  /// thus hold its session.
   void forget_finished();
 
   [[nodiscard]] Time next() const;

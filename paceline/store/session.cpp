@@ -37,12 +37,6 @@ std::string Session::place_of(int rank) const {
   return hello ? fmt::format("{} ({})", hello->host, hello->address) : "nowhere";
 }
 
-bool Session::any_connected() const {
-  for (int r = 0; r < options_.hub.world; ++r)
-    if (hub_.connected(r)) return true;
-  return false;
-}
-
 void Session::send(int rank, Message message) { outgoing_.push_back({rank, std::move(message)}); }
 
 void Session::collect() {
@@ -52,6 +46,7 @@ void Session::collect() {
 void Session::admit(int rank, const Hello& hello, Time now) {
   hub_.joined(rank, now);
   guests_[index(rank)].hello = hello;
+  ++open_;
   if (hub_.cause()) return send(rank, Event{.kind = Event::Kind::kCause, .cause = *hub_.cause()});
   if (later(now, hello.patience) < patience_) {
     patience_ = later(now, hello.patience);
@@ -107,6 +102,7 @@ void Session::take(int rank, const Message& message, Time now) {
 }
 
 void Session::closed(int rank, Time now) {
+  --open_;
   hub_.closed(rank, now);
   check_departures();
   collect();

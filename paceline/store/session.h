@@ -36,6 +36,7 @@ class Session {
   void admit(int rank, const Hello& hello, Time now);
   /// A message of a rank that was admitted.
   void take(int rank, const Message& message, Time now);
+  /// The connection of a rank that was admitted is gone.
   void closed(int rank, Time now);
   void note_exit(int rank, const std::string& how, Time now);
   /// Ends the meeting for all, those who are still to come included.
@@ -48,7 +49,8 @@ class Session {
   [[nodiscard]] std::vector<Outgoing> take_outgoing();
   [[nodiscard]] bool has(int rank) const { return guests_.at(index(rank)).hello.has_value(); }
   [[nodiscard]] bool connected(int rank) const { return hub_.connected(rank); }
-  [[nodiscard]] bool any_connected() const;
+  /// Whether a connection is open, be it of a rank whose process has ended: closed() is to come.
+  [[nodiscard]] bool any_open() const { return open_ != 0; }
   /// Who has not come yet or, once all have, is not connected to all others.
   [[nodiscard]] std::vector<int> missing() const;
   /// Whether all ranks are connected to each other.
@@ -78,6 +80,7 @@ class Session {
   SessionOptions options_;
   Hub hub_;
   std::vector<Guest> guests_;  // [world]
+  int open_ = 0;               // connections: admitted, not closed
   Phase phase_ = Phase::kGathering;
   Time patience_;  // when the least patient rank gives up
   std::chrono::milliseconds shortest_;

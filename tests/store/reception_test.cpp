@@ -80,6 +80,24 @@ TEST_F(ReceptionTest, finished_sessions_are_forgotten) {
   EXPECT_EQ(reception.sessions().size(), 1U);
 }
 
+TEST_F(ReceptionTest, a_session_is_kept_while_a_connection_of_a_rank_that_has_departed_is_open) {
+  Session* first = start();
+  for (int r = 0; r < 2; ++r) reception.note_exit(r, "exited with code 0", now);
+  now += std::chrono::seconds(1);
+  reception.advance(now);
+  EXPECT_FALSE(first->connected(0) || first->connected(1)) << "both processes have ended";
+  Session* second = start();
+  ASSERT_NE(second, first);
+  reception.forget_finished();
+  ASSERT_EQ(reception.sessions().size(), 2U) << "a child of theirs may hold the sockets";
+  first->closed(0, now);
+  reception.forget_finished();
+  ASSERT_EQ(reception.sessions().size(), 2U);
+  first->closed(1, now);
+  reception.forget_finished();
+  EXPECT_EQ(reception.sessions().size(), 1U);
+}
+
 TEST_F(ReceptionTest, a_rank_with_other_terms_ends_an_open_meeting_for_all) {
   reception.turn_away({1, {RefusalCode::kWorld, 2, 3}}, now);
   Session* session = come(0);
