@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paceline/store/half_open.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -13,8 +14,6 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::chrono::seconds kHalfOpenLimit{2};
-constexpr std::size_t kMaxHalfOpen = 128;
 constexpr std::size_t kMaxTalkers = 16;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -80,17 +79,33 @@ HalfOpen::Outcome complete(HalfOpen& half) {
   return outcome;
 }
 
-Gate::Gate(const net::Fd& listener, const Terms& terms)
-    : listener_(listener), local_(net::local_address(listener).starts_with('@')), terms_(terms) {}
+Gate::Gate(const net::Fd& listener, const Terms& terms, const GateLimits& limits)
+    : listener_(listener),
+      local_(net::local_address(listener).starts_with('@')),
+      terms_(terms),
+      limits_(limits) {}
+
+Deadline Gate::displaceable(const HalfOpen& one) const {
+  if (one.heard()) return one.deadline();
+  return Deadline::after(one.deadline().left() - (limits_.time - limits_.silence_in_a_crowd));
+}
+
+bool Gate::has_room() const {
+  return half_open_.size() < limits_.at_once ||
+         std::ranges::any_of(half_open_,
+                             [this](const auto& one) { return displaceable(one).passed(); });
+}
 
 void Gate::want(std::vector<net::PollItem>& items) const {
-  if (!paused_) items.push_back({.fd = &listener_, .recv = true});
+  if (!paused_ && has_room()) items.push_back({.fd = &listener_, .recv = true});
   for (const auto& one : half_open_) items.push_back(one.interest());
 }
 
 Deadline Gate::next() const {
   Deadline first = paused_.value_or(Deadline::never());
-  for (const auto& one : half_open_) first = Deadline::earlier(first, one.deadline());
+  const bool crowded = !has_room();
+  for (const auto& one : half_open_)
+    first = Deadline::earlier(first, crowded ? displaceable(one) : one.deadline());
   return first;
 }
 
@@ -98,16 +113,19 @@ void Gate::accept() {
   if (paused_ && !paused_->passed()) return;
   paused_.reset();
   try {
-    while (net::Fd socket = net::accept_now(listener_)) {
+    while (has_room()) {
+      net::Fd socket = net::accept_now(listener_);
+      if (!socket) return;
       if (local_ && net::peer_credentials(socket).uid != net::user_id()) {
         ++strangers_;
         continue;
       }
-      if (half_open_.size() == kMaxHalfOpen) {  // the oldest had its time: ours need milliseconds
-        half_open_.pop_front();
+      if (half_open_.size() == limits_.at_once) {
+        half_open_.erase(std::ranges::find_if(
+            half_open_, [this](const auto& one) { return displaceable(one).passed(); }));
         ++strangers_;
       }
-      half_open_.emplace_back(std::move(socket), terms_, Deadline::after(kHalfOpenLimit));
+      half_open_.emplace_back(std::move(socket), terms_, Deadline::after(limits_.time));
     }
   } catch (const net::SystemError&) {
     paused_ = Deadline::after(kAcceptPause);
@@ -132,7 +150,11 @@ void Gate::finish(HalfOpen& one, HalfOpen::Outcome outcome) {
 }
 
 void Gate::step() {
+  advance();  // first: nobody is displaced whose words wait to be read
   accept();
+}
+
+void Gate::advance() {
   for (auto one = half_open_.begin(); one != half_open_.end();) {
     const auto outcome = one->step();
     if (outcome == HalfOpen::Outcome::kPending) {

@@ -70,11 +70,19 @@ struct Stranger {
   Refusal refusal;
 };
 
-/// Takes the connections of one listener and lets in those that belong to the job.
+/// What a gate grants to those who are not known yet.
+struct GateLimits {
+  std::size_t at_once = 128;                          ///< handshakes; the next ones wait
+  std::chrono::milliseconds time{2000};               ///< for one handshake
+  std::chrono::milliseconds silence_in_a_crowd{500};  ///< ours speak first, in milliseconds
+};
+
+/// Takes the connections of one listener and lets in those that belong to the job. At its limit it
+/// takes the next one when a handshake ends, or in place of one that has had time and said nothing.
 class Gate {
  public:
   /// `listener` outlives the gate.
-  Gate(const net::Fd& listener, const Terms& terms);
+  Gate(const net::Fd& listener, const Terms& terms, const GateLimits& limits = {});
 
   /// Adds what it waits for.
   void want(std::vector<net::PollItem>& items) const;
@@ -91,12 +99,17 @@ class Gate {
 
  private:
   void accept();
+  void advance();
+  [[nodiscard]] bool has_room() const;
+  /// When this one may be dropped for the next.
+  [[nodiscard]] Deadline displaceable(const HalfOpen& one) const;
   void finish(HalfOpen& one, HalfOpen::Outcome outcome);
 
   const net::Fd& listener_;
   const bool local_;  // a local socket: the kernel tells whose the other end is
   Terms terms_;
-  std::list<HalfOpen> half_open_;
+  const GateLimits limits_;
+  std::list<HalfOpen> half_open_;  // oldest first
   std::vector<Guest> guests_;
   std::vector<Offender> offenders_;
   std::uint64_t strangers_ = 0;
