@@ -16,8 +16,12 @@ namespace {
 
 class TcpControl final : public Control {
  public:
-  TcpControl(Channel channel, std::deque<Event> early, std::string store)
+  TcpControl(Channel channel,
+             std::deque<Event> early,
+             std::string store,
+             std::chrono::milliseconds tick_interval)
       : store_(std::move(store)),
+        tick_interval_(tick_interval),
         socket_(std::move(channel.socket)),
         out_(std::move(channel.out)),
         in_(std::move(channel.in)),
@@ -58,7 +62,7 @@ class TcpControl final : public Control {
 
   void tick() {
     if (lost_ || Clock::now() < next_tick_) return;
-    next_tick_ = Clock::now() + kTickInterval;
+    next_tick_ = Clock::now() + tick_interval_;
     MutexLock lock(mutex_);
     if (out_.unsent() == 0) out_.push(Tick{});  // what waits already says that we are alive
     out_.flush(socket_);
@@ -107,6 +111,7 @@ class TcpControl final : public Control {
   }
 
   const std::string store_;
+  const std::chrono::milliseconds tick_interval_;
   const net::Fd socket_;
   net::Wakeup wakeup_;
   std::atomic<bool> interrupted_{false};
@@ -125,8 +130,9 @@ class TcpControl final : public Control {
 
 std::unique_ptr<Control> make_tcp_control(Channel channel,
                                           std::deque<Event> early,
-                                          const std::string& store) {
-  return std::make_unique<TcpControl>(std::move(channel), std::move(early), store);
+                                          const std::string& store,
+                                          std::chrono::milliseconds tick_interval) {
+  return std::make_unique<TcpControl>(std::move(channel), std::move(early), store, tick_interval);
 }
 
 }  // namespace paceline::store

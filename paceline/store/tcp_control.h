@@ -17,9 +17,11 @@ namespace paceline::store {
 inline constexpr std::chrono::milliseconds kTickInterval{1000};
 
 /// `channel` has met the hub; `early` are events that it sent meanwhile. `store` names it in
-/// errors.
-[[nodiscard]] std::unique_ptr<Control> make_tcp_control(Channel channel,
-                                                        std::deque<Event> early,
-                                                        const std::string& store);
+/// errors. Inside next() the hub hears of this rank every `tick_interval`.
+[[nodiscard]] std::unique_ptr<Control> make_tcp_control(
+    Channel channel,
+    std::deque<Event> early,
+    const std::string& store,
+    std::chrono::milliseconds tick_interval = kTickInterval);
 
 }  // namespace paceline::store

@@ -190,11 +190,13 @@ TEST_P(ControlSuite, a_world_of_one_gets_its_own_causes) {
 
 TEST(MemoryControl, needs_a_rank) { EXPECT_THROW((void)make_memory_controls(0), UsageError); }
 
-TEST(TcpControl, says_every_second_that_it_is_alive) {
+TEST(TcpControl, says_at_each_interval_that_it_is_alive) {
+  constexpr milliseconds kInterval(20);
   auto [near, far] = net::socket_pair();
   const Key key{};
   const auto begin = Clock::now();
-  auto control = make_tcp_control(Channel(std::move(near), key, Side::kInitiator), {}, "test");
+  auto control =
+      make_tcp_control(Channel(std::move(near), key, Side::kInitiator), {}, "test", kInterval);
   Channel hub(std::move(far), key, Side::kAcceptor);
   std::jthread owner([&control] { EXPECT_FALSE(control->next(Deadline::never())); });
   for (int ticks = 0; ticks < 3;) {
@@ -205,7 +207,8 @@ TEST(TcpControl, says_every_second_that_it_is_alive) {
       ++ticks;
     }
   }
-  EXPECT_GE(Clock::now() - begin, seconds(2)) << "one tick a second, not more";
+  EXPECT_GE(Clock::now() - begin, 2 * kInterval) << "one tick per interval, not more";
+  EXPECT_EQ(kTickInterval, seconds(1));
   control->interrupt();
 }
 
