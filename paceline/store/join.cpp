@@ -97,9 +97,8 @@ void Joiner::listen() {
 }
 
 void Joiner::say_hello() {
-  say(Hello{.rank = static_cast<std::uint32_t>(options_.rank),
-            .world = static_cast<std::uint32_t>(options_.world),
-            .patience = std::chrono::ceil<std::chrono::milliseconds>(deadline_.left()),
+  say(Hello{.patience = std::chrono::ceil<std::chrono::milliseconds>(deadline_.left()),
+            .connect_timeout = options_.connect_timeout,
             .host = net::host_name(),
             .address = net::local_address(listener_),
             .algorithm = options_.algorithm});
@@ -200,18 +199,23 @@ void Joiner::check_deadline() {
 void Joiner::report_missing() {
   reported_ = true;
   const auto absent = mesh_->missing();
-  say(Cause{.code = CommErrc::kConnectFailed,
-            .rank = options_.rank,
-            .peer = absent.front(),
-            .from_sequence = 0,
-            .text = fmt::format("rank {} has no data connection with {} after {}", options_.rank,
-                                name_ranks(absent), name_duration(options_.connect_timeout))});
+  const auto [dialled, dials] = std::minmax(options_.rank, absent.front());
+  const Table::Entry& at = entries_[static_cast<std::size_t>(dialled)];
+  say(Cause{
+      .code = CommErrc::kConnectFailed,
+      .rank = options_.rank,
+      .peer = absent.front(),
+      .from_sequence = 0,
+      .text = fmt::format(
+          "rank {} has no data connection with {} after {}; rank {} dials rank {} at {} ({}): "
+          "does that host let it in?",
+          options_.rank, name_ranks(absent), name_duration(options_.connect_timeout), dials,
+          dialled, at.address, at.host)});
 }
 
 Membership Joiner::membership() {
   Membership result;
   result.sockets = mesh_->take_sockets();
-  for (auto& entry : entries_) result.hosts.push_back(std::move(entry.host));
   result.generation = generation_;
   result.control = make_tcp_control(std::move(*channel_), std::move(early_), store_);
   return result;

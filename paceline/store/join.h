@@ -42,9 +42,8 @@ inline constexpr std::chrono::milliseconds kVerdictGrace{2000};
 /// A rank that has met all others.
 struct Membership {
   std::unique_ptr<Control> control;
-  std::vector<net::Fd> sockets;    ///< [world]; sockets[p] leads to rank p, the own entry is empty
-  std::vector<std::string> hosts;  ///< [world]; host name of each rank, for messages
-  std::uint32_t generation = 0;    ///< of the job; rides in every frame
+  std::vector<net::Fd> sockets;  ///< [world]; sockets[p] leads to rank p, the own entry is empty
+  std::uint32_t generation = 0;  ///< of the job; rides in every frame
 };
 
 /// Meets the other ranks.
@@ -56,9 +55,10 @@ struct Membership {
 /// Errors  UsageError if rank, world or connect_timeout make no sense. CommError kConnectFailed if
 ///         the store cannot be reached before connect_timeout (its name may become known and its
 ///         port be opened until then), a rank never comes before connect_timeout (its number is in
-///         the text) or goes before all have met; kRefused, on all ranks and with both values, if
-///         the world size or algorithm differ or the rank is taken. Whose secret, version or byte
-///         order differ is a stranger: only it gets kRefused, the others go on waiting.
+///         the text), two ranks cannot connect (the text has the address) or one goes before all
+///         have met; kRefused, on all ranks and with both values, if the world size or algorithm
+///         differ or the rank is taken. Whose secret, version or byte order differ is a stranger:
+///         only it gets kRefused, the others go on waiting.
 [[nodiscard]] Membership join(const JoinOptions& options);
 
 struct ServerOptions {
@@ -88,7 +88,9 @@ class Server {
   /// Readable while take_notices() has something to give.
   [[nodiscard]] const net::Fd& notices() const;
 
-  /// Connections dropped because they were not of this job.
+  /// Connections dropped so far because they were not of this job: silent ones, those that speak
+  /// something else, those without its secret. A figure for whoever watches over the store's port;
+  /// what a person can mend, take_notices() tells.
   [[nodiscard]] std::uint64_t strangers() const;
 
  private:

@@ -18,9 +18,8 @@ constexpr auto kLastCode = static_cast<std::uint8_t>(CommErrc::kAborted);
 constexpr auto kLastKind = static_cast<std::uint8_t>(Event::Kind::kDeparted);
 
 void put(Writer& out, const Hello& hello) {
-  out.number(hello.rank);
-  out.number(hello.world);
   out.number(static_cast<std::uint64_t>(hello.patience.count()));
+  out.number(static_cast<std::uint64_t>(hello.connect_timeout.count()));
   out.text(hello.host, kMaxShortText);
   out.text(hello.address, kMaxShortText);
   out.text(hello.algorithm, kMaxShortText);
@@ -75,12 +74,14 @@ void put(Writer& out, const HostVerdict& verdict) {
   out.text(verdict.problem, kMaxText);
 }
 
+std::chrono::milliseconds milliseconds_from(Reader& in) {
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // more than anybody waits
+  return std::chrono::milliseconds(std::min(in.number<std::uint64_t>(), kLongest));
+}
+
 void get(Reader& in, Hello& hello) {
-  hello.rank = in.number<std::uint32_t>();
-  hello.world = in.number<std::uint32_t>();
-  const auto patience = in.number<std::uint64_t>();
-  constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // ms: more than anybody waits
-  hello.patience = std::chrono::milliseconds(std::min(patience, kLongest));
+  hello.patience = milliseconds_from(in);
+  hello.connect_timeout = milliseconds_from(in);
   hello.host = in.text(kMaxShortText);
   hello.address = in.text(kMaxShortText);
   hello.algorithm = in.text(kMaxShortText);

@@ -32,11 +32,10 @@ class BadMessage : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Rank to hub: who comes, and where its data listener is.
+/// Rank to hub: where its data listener is. Who it is, the handshake has proved.
 struct Hello {
-  std::uint32_t rank = 0;
-  std::uint32_t world = 0;
-  std::chrono::milliseconds patience{0};  ///< how long this rank will wait for the others
+  std::chrono::milliseconds patience{0};         ///< how long this rank will still wait
+  std::chrono::milliseconds connect_timeout{0};  ///< of which that is the rest, for texts
   std::string host;
   std::string address;  ///< "10.0.0.5:4711"
   std::string algorithm;

@@ -50,7 +50,7 @@ void Session::admit(int rank, const Hello& hello, Time now) {
   if (hub_.cause()) return send(rank, Event{.kind = Event::Kind::kCause, .cause = *hub_.cause()});
   if (later(now, hello.patience) < patience_) {
     patience_ = later(now, hello.patience);
-    shortest_ = hello.patience;
+    shortest_ = hello.connect_timeout;
   }
   check_algorithm(rank, hello);
   const bool all = std::ranges::all_of(guests_, [](const Guest& g) { return g.hello.has_value(); });

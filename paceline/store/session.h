@@ -82,8 +82,8 @@ class Session {
   std::vector<Guest> guests_;  // [world]
   int open_ = 0;               // connections: admitted, not closed
   Phase phase_ = Phase::kGathering;
-  Time patience_;  // when the least patient rank gives up
-  std::chrono::milliseconds shortest_;
+  Time patience_;                       // when the least patient rank gives up
+  std::chrono::milliseconds shortest_;  // the timeout that this rank was given
   std::string hint_;
   std::vector<Outgoing> outgoing_;
 };

@@ -26,12 +26,9 @@ inline Secret make_secret() {
   return secret;
 }
 
-inline Hello hello_of(int rank,
-                      int world,
-                      std::chrono::milliseconds patience = std::chrono::seconds(60)) {
-  return {.rank = static_cast<std::uint32_t>(rank),
-          .world = static_cast<std::uint32_t>(world),
-          .patience = patience,
+inline Hello hello_of(int rank, std::chrono::milliseconds patience = std::chrono::seconds(60)) {
+  return {.patience = patience,
+          .connect_timeout = patience,
           .host = "node" + std::to_string(rank),
           .address = "10.0.0." + std::to_string(rank) + ":1",
           .algorithm = ""};

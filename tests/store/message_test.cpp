@@ -20,7 +20,8 @@ std::vector<Message> one_of_each() {
   event.cause = {
       .code = CommErrc::kRefused, .rank = -1, .peer = 3, .from_sequence = 9, .text = "no"};
   Table table{.generation = 77, .first = 64, .entries = {{"a", "1.2.3.4:5"}, {"b", "[::1]:6"}}};
-  return {Hello{1, 4, std::chrono::milliseconds(60'000), "node", "1.2.3.4:5", "ring"},
+  return {Hello{std::chrono::milliseconds(59'998), std::chrono::seconds(60), "node", "1.2.3.4:5",
+                "ring"},
           table,
           Ready{},
           Start{},

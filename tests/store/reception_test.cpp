@@ -14,8 +14,8 @@ class ReceptionTest : public ::testing::Test {
  protected:
   Session* come(int rank) {
     refusal.clear();
-    Session* session = reception.welcome(rank, hello_of(rank, 2), now, refusal);
-    if (session != nullptr) session->admit(rank, hello_of(rank, 2), now);
+    Session* session = reception.welcome(rank, hello_of(rank), now, refusal);
+    if (session != nullptr) session->admit(rank, hello_of(rank), now);
     return session;
   }
   Session* start() {

@@ -23,7 +23,7 @@ class SessionTest : public ::testing::Test {
     return o;
   }
   void admit(int rank, milliseconds patience = seconds(60)) {
-    session.admit(rank, hello_of(rank, kWorld, patience), now);
+    session.admit(rank, hello_of(rank, patience), now);
   }
   void pass(milliseconds time) {
     now += time;
@@ -117,6 +117,14 @@ TEST_F(SessionTest, the_least_patient_rank_sets_the_time) {
       "given this address?");
 }
 
+TEST_F(SessionTest, names_the_timeout_that_was_asked_for_and_not_the_rest_of_it) {
+  Hello hello = hello_of(1, milliseconds(1998));
+  hello.connect_timeout = seconds(2);
+  session.admit(1, hello, now);
+  pass(milliseconds(1998));
+  EXPECT_NE(cause_for({1})->text.find(" within 2 s;"), std::string::npos);
+}
+
 TEST_F(SessionTest, says_what_else_was_seen_at_the_door) {
   admit(1);
   admit(2);
@@ -136,7 +144,7 @@ TEST_F(SessionTest, a_rank_that_comes_after_the_end_gets_the_reason) {
 }
 
 TEST_F(SessionTest, a_different_algorithm_is_refused_with_both) {
-  auto hello = hello_of(0, kWorld);
+  auto hello = hello_of(0);
   hello.algorithm = "ring";
   session.admit(0, hello, now);
   admit(1);
