@@ -173,7 +173,6 @@ Context::CallPtr Context::build(const Call& call,
                                                  .world = world_,
                                                  .root = descriptor.root,
                                                  .count = descriptor.count});
-  if (out.dtype != in.dtype) throw UsageError("input and output differ in their element type");
   CallMemory memory(schedule, rank_, world_, descriptor.dtype, PieceList(in, schedule.in),
                     PieceList(out, schedule.out));
   for (const CallPtr& other : open_) {

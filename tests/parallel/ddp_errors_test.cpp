@@ -141,7 +141,7 @@ TEST(Ddp, turns_an_empty_module_into_an_error_of_all) {
 TEST(Ddp, turns_a_timeout_of_0_on_one_rank_into_an_error_of_all) {
   const auto texts = errors_of<UsageError>(2, [](Communicator& comm) {
     DistributedDataParallel ddp(std::make_shared<Plain>(), comm,
-                                {.timeout = std::chrono::milliseconds(comm.rank() == 0)});
+                                {.timeout = std::chrono::minutes(comm.rank() == 0 ? 1 : 0)});
   });
   expect_all_contain(texts, "the timeout is not positive");
 }
