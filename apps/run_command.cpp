@@ -41,8 +41,7 @@ struct Flags {
 
 void add_flags(CLI::App& run, Flags& flags) {
   RunOptions& options = flags.options;
-  add_number(run, "-n,--nproc-per-node,--nproc_per_node", options.ranks,
-             "ranks on this host")
+  add_number(run, "-n,--nproc-per-node,--nproc_per_node", options.ranks, "ranks on this host")
       ->required()
       ->type_name("N");
   add_number(run, "--nnodes", options.nodes, "hosts (1)")->type_name("H");

@@ -105,7 +105,7 @@ Job::Job() {
     throw_errno("choosing the id of a job");
   constexpr std::string_view kDigits = "0123456789abcdef";
   for (std::size_t i = 0; i < id_.size(); ++i)
-    id_[i] = kDigits[(bytes[i / 2] >> (i % 2 == 0 ? 4U : 0U)) & 15U];
+    id_[i] = kDigits[(static_cast<unsigned>(bytes[i / 2]) >> (i % 2 == 0 ? 4U : 0U)) & 15U];
 }
 
 Job::~Job() {
