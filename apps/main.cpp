@@ -35,8 +35,13 @@ CommandLine split(const Texts& arguments) {
 }
 
 /// Tells what is wrong, and where to read what would be right.
-[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
+[[noreturn]] void refuse(const CLI::App& app,
+                         const CLI::ParseError& error,
+                         const CommandLine& line) {
   std::string what = error.what();
+  const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (unexpected && app.got_subcommand("run") && line.program.empty())
+    what += "; write the program after --, as in `paceline run -n 2 -- ./train`";
   if (app.get_subcommands().empty() && !app.remaining().empty())  // CLI11 would not name it
     what = fmt::format("'{}' is neither an option nor a subcommand", app.remaining().front());
   std::string command = app.get_name();
@@ -58,7 +63,7 @@ int run(const Texts& arguments) {
     Texts reversed(line.ours.rbegin(), line.ours.rend());  // as CLI11 wants them
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) refuse(app, error);
+    if (error.get_exit_code() != 0) refuse(app, error, line);
     return app.exit(error);  // prints the help or the version that was asked for
   }
   if (!line.program.empty() && !app.got_subcommand("run"))

@@ -21,7 +21,8 @@ constexpr const char* kFooter =
     "    --secret-file ~/.paceline-secret -- ./train --lr 0.1      (the same on each host)\n\n"
     "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK,\n"
     "GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and, unless it is set, OMP_NUM_THREADS.\n"
-    "The exit code is that of the first rank that fails (128 + signal), 0 if none does.";
+    "The exit code is that of the first rank that fails (128 + signal), 0 if none does;\n"
+    "docs/launching.md has the rest.";
 
 /// Seconds beyond reason stay beyond reason, but fit.
 std::chrono::milliseconds to_milliseconds(double seconds) {

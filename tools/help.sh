@@ -13,7 +13,7 @@ paceline trains a LibTorch model on N ranks: equal shares, one ring.
 
 By hand, for one kind of build (dev release asan tsan clang; tidy only builds):
 
-  cmake --preset dev && cmake --build --preset dev && ctest --preset dev
+  cmake --preset dev && cmake --build --preset dev && ctest --preset dev -LE slow -j2
 
 Your own LibTorch is used if PACELINE_LIBTORCH names its folder, or if python3 has torch >= 2.7.
 Start reading at README.md; ARCHITECTURE.md is one page.

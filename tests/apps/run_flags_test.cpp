@@ -38,6 +38,10 @@ TEST(RunFlags, what_is_no_number_is_named_with_its_flag) {
                        "paceline: " + flag + " x: must be a number, see paceline run --help\n");
 }
 
+TEST(RunFlags, a_program_without_the_mark_before_it_is_told_of_the_mark) {
+  expect_usage_error({"run", "-n", "2", "./train"}, "./train; write the program after --");
+}
+
 const Texts kTwoHosts{"--nnodes",      "2", "--node-rank",       "1",  "--master-addr", "127.0.0.1",
                       "--master-port", "1", "--connect-timeout", "0.1"};
 
