@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -22,8 +21,7 @@ template <typename T>
   const auto [stopped, error] = std::from_chars(text.data(), end, read);
   if constexpr (std::is_integral_v<T>) {
     if (error == std::errc::result_out_of_range && stopped == end)
-      return fmt::format("must lie in {}..{}", std::numeric_limits<T>::min(),
-                         std::numeric_limits<T>::max());
+      return "is too large a number, or too small";
     if (error != std::errc() || stopped != end) return "must be a whole number";
   } else if (error != std::errc() || stopped != end || !std::isfinite(read)) {
     return "must be a number";

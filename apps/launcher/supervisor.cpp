@@ -207,6 +207,9 @@ void Supervisor::advance_stage() {
     ask_to_end(SIGTERM);
     enter(Stage::kGrace, options_.grace);
   } else {
+    if (stage_ == Stage::kGrace)
+      screen_.note(fmt::format("not all ranks have ended within {} s: killing them",
+                               static_cast<double>(options_.grace.count()) / 1000));
     enter(Stage::kKilled, options_.grace);
   }
 }
@@ -265,8 +268,11 @@ void make_log_dir(const std::optional<std::string>& folder) {
   if (error) throw UsageError(fmt::format("--log-dir '{}': {}", *folder, error.message()));
 }
 
+/// What is ignored from the start, as under nohup, stays ignored, here and in the ranks.
 std::vector<int> watched_signals() {
-  std::vector<int> result(kStopSignals.begin(), kStopSignals.end());
+  std::vector<int> result;
+  for (const int signal : kStopSignals)
+    if (!net::is_ignored(signal)) result.push_back(signal);
   result.insert(result.end(), kPassedSignals.begin(), kPassedSignals.end());
   return result;
 }

@@ -7,6 +7,8 @@
 #include <exception>
 #include <iostream>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "fashion_mnist.h"
 #include "options.h"
@@ -32,10 +34,18 @@ struct Outputs {
   }
 };
 
+void require_enough(const LabelledImages& images, const Options& options) {
+  if (std::cmp_greater(options.batch_size, images.labels.size()))
+    throw paceline::UsageError("--batch-size is " + std::to_string(options.batch_size) +
+                               ": there are only " + std::to_string(images.labels.size()) +
+                               " training images");
+}
+
 void run(const Options& options, Communicator& comm) {
   const bool speaks = comm.rank() == 0;
   Outputs outputs(options, comm.rank());
   const FashionMnist data = read_fashion_mnist(find_fashion_mnist(options.data));
+  require_enough(data.train, options);
   if (speaks) std::cout << introduction(options, data, comm.world_size()) << std::flush;
 
   const ProgressStyle style = is_watched() ? ProgressStyle::kLive : ProgressStyle::kPlain;

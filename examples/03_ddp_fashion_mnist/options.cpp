@@ -60,7 +60,8 @@ void check(const CLI::App& app, const Options& options) {
   require_at_least_one("--batch-size", options.batch_size);
   if (options.max_steps) require_at_least_one("--max-steps", *options.max_steps);
   if (!std::isfinite(options.lr) || options.lr <= 0) {
-    throw paceline::UsageError(fmt::format("--lr is {}: it must be above 0", options.lr));
+    throw paceline::UsageError(
+        fmt::format("--lr is {}: it must be finite and above 0", options.lr));
   }
   if (!(options.momentum >= 0 && options.momentum < 1)) {
     throw paceline::UsageError(

@@ -54,6 +54,12 @@ const Entry* find(int signal) noexcept {
 
 }  // namespace
 
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  if (::sigaction(signal, nullptr, &action) != 0) throw_errno("looking at a signal's action");
+  return action.sa_handler == SIG_IGN;
+}
+
 SignalFd::SignalFd(std::span<const int> signals) {
   sigset_t set;
   sigemptyset(&set);

@@ -37,6 +37,9 @@ class SignalFd {
   Fd fd_;
 };
 
+/// Whether this process ignores `signal`, as `nohup` arranges it.
+[[nodiscard]] bool is_ignored(int signal);
+
 /// "SIGSEGV", or "signal 77".
 [[nodiscard]] std::string signal_name(int signal);
 /// "invalid memory access"; empty for a signal that says nothing in particular.

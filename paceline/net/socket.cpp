@@ -62,7 +62,7 @@ int listen_on(const Fd& socket, const Address& address) {
 
 const char* advice_for_listen(int code) {
   switch (code) {
-    case EADDRINUSE: return "choose another port, or 0 for any free one";
+    case EADDRINUSE: return "choose another port";
     case EADDRNOTAVAIL: return "the address belongs to no interface of this host";
     case EACCES: return "choose a port above 1023";
     default: return "";

@@ -17,6 +17,27 @@ TEST(RunEnd, a_killed_launcher_leaves_no_process) {
   EXPECT_TRUE(command.all_gone());
 }
 
+TEST(RunEnd, a_signal_that_was_ignored_from_the_start_stays_ignored) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);  // the launcher inherits it
+  Command command(run_shell("1", "echo up; exec sleep 600"));
+  std::signal(SIGHUP, before);
+  ASSERT_TRUE(command.wait_for("up"));
+  command.signal(SIGHUP);
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.finish().code, 128 + SIGTERM);
+  EXPECT_NE(command.error().find("SIGTERM is passed on"), std::string::npos) << command.error();
+  EXPECT_EQ(command.error().find("SIGHUP"), std::string::npos) << command.error();
+}
+
+TEST(RunEnd, ranks_that_do_not_end_are_said_to_be_killed) {
+  Command command(run_shell("2", "trap '' TERM; [ $RANK = 1 ] || exit 4; while :; do sleep 1; done",
+                            {"--grace", "0.1"}));
+  EXPECT_EQ(command.finish().code, 4);
+  EXPECT_NE(command.error().find("not all ranks have ended within 0.1 s: killing them"),
+            std::string::npos)
+      << command.error();
+}
+
 TEST(RunEnd, what_a_rank_left_behind_ends_with_the_job) {
   Command command(run_shell("2", "sleep 600 & exit 0"));
   EXPECT_EQ(command.finish(), net::ExitStatus{});

@@ -107,6 +107,7 @@ TEST_F(DdpFashionMnist, saves_the_trained_net_in_one_go) {
 
 TEST_F(DdpFashionMnist, refuses_bad_input_before_it_trains) {
   expect_failure({"--batch-size", "0"}, "--batch-size is 0");
+  expect_failure({"--batch-size", "99999999999"}, "there are only");
   expect_failure({"--rocket"}, "--rocket");
   expect_failure({"--json", data_.file("none/a.json")}, "none/a.json");
   expect_failure({"--save", data_.path().string()}, data_.path().string());
