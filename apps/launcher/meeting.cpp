@@ -69,7 +69,8 @@ net::Fd listen(const RunOptions& options) {
 
 store::Layout meet_hosts(const RunOptions& options,
                          const Meeting& meeting,
-                         const std::function<void(const std::string&)>& tell) {
+                         const std::function<void(const std::string&)>& tell,
+                         const std::string& problem) {
   if (options.nodes == 1) return {.world = options.ranks, .first_rank = 0};
   const store::HostOptions hosts{.node = options.node_rank,
                                  .nodes = options.nodes,
@@ -77,6 +78,7 @@ store::Layout meet_hosts(const RunOptions& options,
                                  .host = meeting.address,
                                  .port = meeting.port,
                                  .secret = meeting.secret,
+                                 .problem = problem,
                                  .connect_timeout = options.connect_timeout,
                                  .tell = tell};
   return meeting.listener ? store::receive_hosts(meeting.listener, hosts)
@@ -86,7 +88,8 @@ store::Layout meet_hosts(const RunOptions& options,
 }  // namespace
 
 Meeting open_meeting(const RunOptions& options,
-                     const std::function<void(const std::string&)>& tell) {
+                     const std::function<void(const std::string&)>& tell,
+                     const std::string& problem) {
   Meeting meeting;
   meeting.secret = choose_secret(options);
   meeting.address = options.nodes == 1 ? kLoopback : options.master_addr;
@@ -95,7 +98,7 @@ Meeting open_meeting(const RunOptions& options,
     meeting.listener = listen(options);
     meeting.port = net::local_port(meeting.listener);
   }
-  meeting.layout = meet_hosts(options, meeting, tell);
+  meeting.layout = meet_hosts(options, meeting, tell, problem);
   if (meeting.secret.key) meeting.secret_fd = hand_down(meeting.secret);
   return meeting;
 }

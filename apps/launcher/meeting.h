@@ -27,12 +27,14 @@ struct Meeting {
 
 /// Binds, makes or reads the secret, and waits until all hosts have come. The port is never bound
 /// twice, so nobody races for it. `tell` gets what a person should know while hosts are missing.
+/// `problem` says why this host cannot start its ranks: with several hosts, all hear of it.
 ///
 /// Errors  UsageError that names the flag, the variable or the file; CommError if hosts do not come
 ///         or do not fit together.
 /// Threads Starts none: signals, and processes to fork, still have one owner.
 [[nodiscard]] Meeting open_meeting(const RunOptions& options,
-                                   const std::function<void(const std::string&)>& tell);
+                                   const std::function<void(const std::string&)>& tell,
+                                   const std::string& problem = {});
 
 /// Host 0: lets the ranks in, on a thread of the server's own. The other hosts: nothing.
 void serve(Meeting& meeting, const RunOptions& options);

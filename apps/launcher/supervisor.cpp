@@ -285,12 +285,33 @@ int code_of_failed_start(int error) {
   return error == EACCES || error == ENOEXEC || error == EISDIR ? 126 : 1;
 }
 
+/// Why the program cannot start on this host, before any host starts its ranks.
+std::optional<net::SystemError> find_problem(const RunOptions& options) {
+  try {
+    (void)net::find_program(options.command.front(), net::environment_variables());
+    return std::nullopt;
+  } catch (const net::SystemError& error) {
+    return error;
+  }
+}
+
+/// Tells it here at once, and all other hosts when they have come.
+int fail_to_start(const RunOptions& options, const net::SystemError& problem) {
+  print_note(problem.what());
+  try {
+    if (options.nodes > 1) (void)open_meeting(options, print_note, problem.what());
+  } catch (const CommError&) {  // all of them know
+  }
+  return code_of_failed_start(problem.code());
+}
+
 }  // namespace
 
 int launch(const RunOptions& options) {
   check(options);
   make_log_dir(options.log_dir);
   net::turn_write_signals_into_errors();
+  if (const auto problem = find_problem(options)) return fail_to_start(options, *problem);
   Meeting meeting = open_meeting(options, print_note);  // a signal still ends us: nothing runs yet
   net::SignalFd signals(watched_signals());
   net::Job job;

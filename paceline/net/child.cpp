@@ -82,26 +82,6 @@ std::string path_variable(const std::vector<std::string>& environment) {
   return "/usr/local/bin:/usr/bin:/bin";
 }
 
-std::string find_program(const std::string& program, const std::vector<std::string>& environment) {
-  int code = ENOENT;
-  if (program.find('/') != std::string::npos) {
-    code = why_not_executable(program);
-    if (code == 0) return program;
-  } else if (!program.empty()) {
-    const std::string path = path_variable(environment);
-    for (std::size_t begin = 0; begin <= path.size();) {
-      const std::size_t end = std::min(path.find(':', begin), path.size());
-      const std::string folder = path.substr(begin, end - begin);
-      std::string candidate = (folder.empty() ? "." : folder) + '/' + program;
-      const int why = why_not_executable(candidate);
-      if (why == 0) return candidate;
-      if (why == EACCES) code = EACCES;  // as execvp: found, but not allowed, beats not found
-      begin = end + 1;
-    }
-  }
-  throw_not_started(program, code);
-}
-
 std::vector<char*> to_c(const std::vector<std::string>& texts) {
   std::vector<char*> result;
   result.reserve(texts.size() + 2);
@@ -203,6 +183,26 @@ Fd open_nothing() {
 }
 
 }  // namespace
+
+std::string find_program(const std::string& program, const std::vector<std::string>& environment) {
+  int code = ENOENT;
+  if (program.find('/') != std::string::npos) {
+    code = why_not_executable(program);
+    if (code == 0) return program;
+  } else if (!program.empty()) {
+    const std::string path = path_variable(environment);
+    for (std::size_t begin = 0; begin <= path.size();) {
+      const std::size_t end = std::min(path.find(':', begin), path.size());
+      const std::string folder = path.substr(begin, end - begin);
+      std::string candidate = (folder.empty() ? "." : folder) + '/' + program;
+      const int why = why_not_executable(candidate);
+      if (why == 0) return candidate;
+      if (why == EACCES) code = EACCES;  // as execvp: found, but not allowed, beats not found
+      begin = end + 1;
+    }
+  }
+  throw_not_started(program, code);
+}
 
 Child spawn(const std::string& program,
             const std::vector<std::string>& arguments,

@@ -77,6 +77,13 @@ class Child {
   std::optional<ExitStatus> status_;
 };
 
+/// The path of `program`: itself if it holds a slash, else looked up on `environment`'s PATH.
+///
+/// Errors  SystemError that names the program and why it could not start: not found, not
+///         executable, a directory.
+[[nodiscard]] std::string find_program(const std::string& program,
+                                       const std::vector<std::string>& environment);
+
 /// Starts `program` (looked up on `environment`'s PATH unless it holds a slash) with `arguments`
 /// and exactly `environment` ("NAME=value"). Standard input is empty, no signal is blocked, SIGPIPE
 /// and SIGXFSZ have their default. The kernel kills the child when the calling *thread* ends: call

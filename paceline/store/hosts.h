@@ -21,6 +21,7 @@ struct HostOptions {
   std::string host;        ///< host 0, as the others reach it
   std::uint16_t port = 0;  ///< where it listens
   Secret secret;
+  std::string problem = {};  ///< why this host cannot start its ranks; all hosts hear of it
   std::chrono::milliseconds connect_timeout{std::chrono::seconds(60)};
   /// Gets what a person should know while hosts are missing, each text once.
   std::function<void(const std::string&)> tell = [](const std::string&) {};
@@ -37,8 +38,8 @@ struct Layout {
 ///
 /// Order   Ranks are numbered by host, then by their place on it.
 /// Errors  CommError kConnectFailed if a host has not come before connect_timeout (its number is in
-///         the text); kRefused, on all hosts that have come, if the number of hosts differs, two
-///         say the same --node-rank, or the ranks are more than kMaxWorldSize. A host whose secret
+///         the text); kRefused, on all hosts that have come, if the number of hosts differs, one of them has a problem,
+///         two say the same --node-rank, or the ranks are more than kMaxWorldSize. A host whose secret
 ///         differs is a stranger: it is told so, this one goes on waiting.
 [[nodiscard]] Layout receive_hosts(const net::Fd& listener, const HostOptions& options);
 

@@ -69,10 +69,12 @@ class Receiver {
   Gate gate_;
   std::list<Visitor> visitors_;
   std::set<std::string> told_;
+  std::string problem_;  // told to all once all have come
   Deadline tell_at_ = Deadline::after(kPatience);
 };
 
 Layout Receiver::run() {
+  if (!options_.problem.empty()) problem_ = fmt::format("host 0: {}", options_.problem);
   while (!missing().empty()) {
     sleep();
     open_door();
@@ -85,6 +87,7 @@ Layout Receiver::run() {
                        "with --node-rank as said here?",
                        name_hosts(missing()), name_duration(options_.connect_timeout), address_));
   }
+  if (!problem_.empty()) fail(CommErrc::kRefused, problem_);
   std::int64_t world = 0;
   for (int node = 0; node < options_.nodes; ++node) world += ranks_of(node);
   if (world > kMaxWorldSize)
@@ -154,6 +157,9 @@ void Receiver::take(Visitor& visitor, const Message& message) {
       fail(CommErrc::kRefused, fmt::format("--node-rank {} is taken twice: by {} and by {}",
                                            visitor.node, other.report->host, report->host));
   visitor.report = *report;
+  if (report->problem.empty() || !problem_.empty()) return;
+  problem_ = fmt::format("host {} ({}): {}", visitor.node, report->host, report->problem);
+  tell(problem_);
 }
 
 /// A launcher that ends before the job starts may come again.

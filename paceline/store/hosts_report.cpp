@@ -47,8 +47,9 @@ class Reporter {
 
 Layout Reporter::run() {
   Channel channel = connect();
-  channel.out.push(
-      HostReport{.ranks = checked_cast<std::uint32_t>(options_.ranks), .host = net::host_name()});
+  channel.out.push(HostReport{.ranks = checked_cast<std::uint32_t>(options_.ranks),
+                              .host = net::host_name(),
+                              .problem = options_.problem});
   const HostVerdict verdict = await_verdict(channel);
   if (!verdict.problem.empty()) fail(CommErrc::kRefused, verdict.problem);
   return {.world = checked_cast<int>(verdict.world),

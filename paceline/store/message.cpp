@@ -66,6 +66,7 @@ void put(Writer& out, const Event& event) {
 void put(Writer& out, const HostReport& report) {
   out.number(report.ranks);
   out.text(report.host, kMaxShortText);
+  out.text(report.problem, kMaxText);
 }
 
 void put(Writer& out, const HostVerdict& verdict) {
@@ -133,6 +134,7 @@ void get(Reader& in, Event& event) {
 void get(Reader& in, HostReport& report) {
   report.ranks = in.number<std::uint32_t>();
   report.host = in.text(kMaxShortText);
+  report.problem = in.text(kMaxText);
 }
 
 void get(Reader& in, HostVerdict& verdict) {

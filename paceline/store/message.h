@@ -68,7 +68,8 @@ struct Tick {  ///< rank to hub: alive
 /// Launcher to launcher of host 0: how many ranks this host will start.
 struct HostReport {
   std::uint32_t ranks = 0;
-  std::string host;
+  std::string host = {};
+  std::string problem = {};  ///< why it cannot start them; empty: it can
   bool operator==(const HostReport&) const = default;
 };
 /// The answer: where this host's ranks begin, or why the job cannot start.

@@ -79,6 +79,23 @@ TEST_F(RunTwoHosts, that_disagree_start_no_rank) {
       << there.error();
 }
 
+TEST_F(RunTwoHosts, all_hear_of_a_program_that_one_of_them_lacks) {
+  for (const int lacking : {0, 1}) {
+    Texts without = host(lacking, "1", "");
+    without.resize(without.size() - 3);
+    without.emplace_back("/no/such/program");
+    Command bad(without);
+    Command good(host(1 - lacking, "1", "echo started"));
+    EXPECT_EQ(bad.finish().code, 127);
+    EXPECT_EQ(good.finish().code, 1);
+    EXPECT_EQ(good.output(), "");
+    EXPECT_NE(bad.error().find("starting '/no/such/program' failed"), std::string::npos);
+    EXPECT_NE(good.error().find("host " + std::to_string(lacking)), std::string::npos);
+    EXPECT_NE(good.error().find("starting '/no/such/program' failed"), std::string::npos)
+        << good.error();
+  }
+}
+
 TEST_F(RunTwoHosts, say_what_they_wait_for_and_end_on_a_signal) {
   Command here(host(0, "1", "echo started"));
   EXPECT_TRUE(here.wait_for_error("for host 1 of 2\n")) << here.error();

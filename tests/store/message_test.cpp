@@ -29,7 +29,7 @@ std::vector<Message> one_of_each() {
           Standing{.sequence = 1, .issued = 2, .hash = 3, .text = "barrier"},
           Cause{.code = CommErrc::kTimeout, .rank = 1, .peer = -1, .from_sequence = 8, .text = "x"},
           event,
-          HostReport{.ranks = 3, .host = "node"},
+          HostReport{.ranks = 3, .host = "node", .problem = "none"},
           HostVerdict{.world = 7, .first_rank = 4, .problem = "no"}};
 }
 
