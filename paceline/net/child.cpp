@@ -295,8 +295,10 @@ std::optional<ExitStatus> Child::wait(Deadline deadline) {
 std::optional<int> Child::stopped_by() const {
   if (status_ || pid_ < 0) return std::nullopt;
   siginfo_t info{};
-  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) != 0)
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) != 0) {
+    if (errno == ECHILD) return std::nullopt;  // it has ended
     if (errno != EINTR) throw_errno(fmt::format("looking at child process {}", pid_));
+  }
   if (info.si_pid == 0 || info.si_code != CLD_STOPPED) return std::nullopt;
   return info.si_status;
 }

@@ -217,6 +217,12 @@ TEST(Child, tells_which_signal_has_stopped_it) {
   EXPECT_FALSE(child.stopped_by());
 }
 
+TEST(Child, that_has_ended_is_not_stopped) {
+  Child child = shell("exit 0");
+  ASSERT_TRUE(wait_readable(child.ended(), soon()));  // nobody has collected it yet
+  EXPECT_FALSE(child.stopped_by());
+}
+
 TEST(Child, dies_with_its_group_when_destroyed) {
   Fd output;
   {
