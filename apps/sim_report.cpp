@@ -106,6 +106,7 @@ Volume count_volume(int ranks) {
   const plan::Shape shape{.world = ranks, .count = 16 * as_count(ranks)};
   const auto m = static_cast<double>(shape.count * sizeof(double));
   std::vector<std::vector<double>> inputs;
+  inputs.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) inputs.push_back(initial_buffer(r, shape.count));
   const auto run = [&](Algorithm algorithm) {
     return sim::execute<double>(algorithm, shape, ReduceOp::kSum, inputs).links;
@@ -140,6 +141,7 @@ RingReport run_ring(int ranks, std::uint64_t elements, Record record) {
   check_size(ranks, elements, record);
   const plan::Shape shape{.world = ranks, .count = elements};
   std::vector<std::vector<double>> inputs;
+  inputs.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) inputs.push_back(initial_buffer(r, elements));
   RingReport report;
   report.ranks = ranks;

@@ -100,7 +100,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void take_intake();
   [[nodiscard]] bool drive_once(const CallState* target);
   void on_failure(std::exception_ptr error);
-  void retire(std::vector<CallPtr> calls);
+  void retire(const std::vector<CallPtr>& calls);
   void rest();
   [[nodiscard]] Deadline look_at_stalls(Clock::time_point now);
   [[nodiscard]] Clock::time_point look_at_departures(Clock::time_point now);

@@ -108,7 +108,7 @@ void Context::on_failure(std::exception_ptr error) {
   retire(executor_.take_done());
   if (executor_.in_flight().empty()) return;  // what failed was not needed any more
   try {
-    std::rethrow_exception(error);
+    std::rethrow_exception(std::move(error));
   } catch (const PeerLost& lost) {
     on_peer_lost(lost.peer, lost.what());
   } catch (const DescriptorDiffers& differs) {
@@ -120,7 +120,7 @@ void Context::on_failure(std::exception_ptr error) {
   }
 }
 
-void Context::retire(std::vector<CallPtr> calls) {
+void Context::retire(const std::vector<CallPtr>& calls) {
   if (calls.empty()) return;
   for (const CallPtr& call : calls) call->keeps.reset();  // whose end may be anybody's code
   const MutexLock lock(mutex_);

@@ -137,7 +137,7 @@ void Context::obey_cause() {
   for (const CallPtr& call : failed) {
     call->error = std::make_exception_ptr(CommError(cause.code, rank_, cause.peer, cause.text));
   }
-  retire(std::move(failed));
+  retire(failed);
   const MutexLock lock(mutex_);
   if (nothing_owed() && executor_.in_flight().empty()) {
     if (fabric_) fabric_->close();

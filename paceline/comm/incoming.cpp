@@ -11,8 +11,6 @@
 
 namespace paceline {
 
-using plan::Kind;
-
 namespace {
 // A folding receive reads this much before it folds: large enough for one system call to pay, small
 // enough that the bytes are still in the second-level cache.

@@ -92,7 +92,7 @@ void Outgoing::fill_parts() {
     const Run run = call_->memory.locate(memory, 0, first_ + at / element_bytes_);
     const std::size_t bytes =
         std::min<std::size_t>(run.count * element_bytes_ - within, payload_bytes_ - at);
-    parts_.push_back({run.data + within, bytes});
+    parts_.emplace_back(run.data + within, bytes);
     at += bytes;
   }
 }

@@ -273,7 +273,7 @@ void World::send_frame(int rank, int peer, Frame frame) {
 
 std::size_t& World::word(int poster, int reader, std::uint16_t flag) {
   if (flag >= kFlags) throw BrokenRule(fmt::format("flag {} of {}", flag, kFlags));
-  return words_[static_cast<std::size_t>(poster * world_ + reader)][flag];
+  return words_[pair(poster, reader)][flag];
 }
 
 void World::set_input(std::size_t call, int rank, std::span<const std::byte> elements) {

@@ -158,9 +158,11 @@ class World {
   [[nodiscard]] const RankCall& at(int rank, std::size_t call) const {
     return rank_calls_[static_cast<std::size_t>(rank)][call];
   }
-  [[nodiscard]] std::deque<Frame>& link(int from, int to) {
-    return links_[static_cast<std::size_t>(from * world_ + to)];
+  [[nodiscard]] std::size_t pair(int from, int to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(world_) +
+           static_cast<std::size_t>(to);
   }
+  [[nodiscard]] std::deque<Frame>& link(int from, int to) { return links_[pair(from, to)]; }
   /// Flag words: 1 + the last call whose flag was posted.
   [[nodiscard]] std::size_t& word(int poster, int reader, std::uint16_t flag);
   /// In [1, most], or 0 if most is 0.

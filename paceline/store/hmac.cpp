@@ -9,8 +9,8 @@ namespace paceline::store {
 namespace {
 
 void start_sodium() {
-  static const int started = sodium_init();
-  PACELINE_ASSERT(started >= 0, "libsodium does not start");
+  static const int kStarted = sodium_init();
+  PACELINE_ASSERT(kStarted >= 0, "libsodium does not start");
 }
 
 const unsigned char* raw(const std::byte* bytes) {

@@ -122,6 +122,7 @@ std::vector<std::unique_ptr<Control>> make_memory_controls(int world) {
   if (world < 1) throw UsageError(fmt::format("a world of {} ranks", world));
   const auto hub = std::make_shared<MemoryHub>(world);
   std::vector<std::unique_ptr<Control>> controls;
+  controls.reserve(static_cast<std::size_t>(world));
   for (int r = 0; r < world; ++r) controls.push_back(std::make_unique<MemoryControl>(hub, r));
   return controls;
 }

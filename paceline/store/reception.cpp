@@ -84,7 +84,7 @@ void Reception::notice(const std::string& host, const std::string& reason) {
   if (!noticed_.insert(host + ' ' + reason).second) return;
   notices_.push_back(fmt::format("still waiting for {}: {}", name_ranks(absent), hint_));
   if (noticed_.size() == kMostNotices)
-    notices_.push_back("connections that are refused from now on are only counted");
+    notices_.emplace_back("connections that are refused from now on are only counted");
 }
 
 std::vector<std::string> Reception::take_notices() { return std::exchange(notices_, {}); }
