@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// @file
-/// Where hosts and ranks meet: address, secret, this host's ranks and, on host 0, the store's server.
+/// Where hosts and ranks meet: address, secret, this host's ranks and, on host 0, the store's
+/// server.
 
 #include <cstdint>
 #include <functional>

@@ -300,7 +300,9 @@ int fail_to_start(const RunOptions& options, const net::SystemError& problem) {
   print_note(problem.what());
   try {
     if (options.nodes > 1) (void)open_meeting(options, print_note, problem.what());
-  } catch (const CommError&) {  // all of them know
+  } catch (const CommError& error) {
+    const bool told = std::string_view(error.what()).find(problem.what()) != std::string_view::npos;
+    if (!told) print_note(error.what());  // a host never came, say
   }
   return code_of_failed_start(problem.code());
 }

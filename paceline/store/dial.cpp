@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <optional>
 #include <utility>
 
 #include "paceline/base/checked_cast.h"
@@ -18,7 +17,6 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::chrono::seconds kHandshakeLimit{5};
 constexpr std::chrono::milliseconds kLostHostLimit{30'000};
 constexpr std::chrono::milliseconds kRetryPause{20};
 
@@ -42,7 +40,6 @@ class Dialler {
   [[noreturn]] void fail_refused(const Refusal& refusal) const;
   net::Fd dial();
   net::Fd dial_local();
-  std::optional<Channel> shake_hands(net::Fd socket);
   void pause() { net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause))); }
 
   const JoinOptions& options_;
@@ -65,15 +62,21 @@ void Dialler::fail_refused(const Refusal& refusal) const {
 }
 
 Channel Dialler::run() {
-  for (;;) {
-    if (auto channel = shake_hands(dial())) return std::move(*channel);
-    if (deadline_.passed())
-      fail(CommErrc::kConnectFailed,
-           fmt::format("the store at {} takes connections but does not finish the handshake "
-                       "within {}; is it stopped, or does something else listen there?",
-                       store_, name_duration(options_.connect_timeout)));
-    pause();
-  }
+  const Terms terms{.side = Side::kInitiator,
+                    .purpose = Purpose::kControl,
+                    .rank = checked_cast<std::uint32_t>(options_.rank),
+                    .peer = kStoreRank,
+                    .world = checked_cast<std::uint32_t>(options_.world),
+                    .secret = options_.secret};
+  auto half = shake_hands([this] { return dial(); }, terms, deadline_);
+  if (!half)
+    fail(CommErrc::kConnectFailed,
+         fmt::format("the store at {} takes connections but does not finish the handshake "
+                     "within {}; is it stopped, or does something else listen there?",
+                     store_, name_duration(options_.connect_timeout)));
+  const Handshake& handshake = half->handshake();
+  if (handshake.state() == Handshake::State::kRefused) fail_refused(handshake.refusal());
+  return Channel(half->take_socket(), handshake.session_key(), Side::kInitiator);
 }
 
 net::Fd Dialler::dial() {
@@ -101,22 +104,6 @@ net::Fd Dialler::dial_local() {
     }
     pause();
   }
-}
-
-/// @return nothing if the other end left without a word: it may be busy, so try again.
-std::optional<Channel> Dialler::shake_hands(net::Fd socket) {
-  const Terms terms{.side = Side::kInitiator,
-                    .purpose = Purpose::kControl,
-                    .rank = checked_cast<std::uint32_t>(options_.rank),
-                    .peer = kStoreRank,
-                    .world = checked_cast<std::uint32_t>(options_.world),
-                    .secret = options_.secret};
-  HalfOpen half(std::move(socket), terms,
-                Deadline::earlier(deadline_, Deadline::after(kHandshakeLimit)));
-  const auto outcome = complete(half);
-  if (outcome == HalfOpen::Outcome::kLost) return std::nullopt;
-  if (outcome == HalfOpen::Outcome::kRefused) fail_refused(half.handshake().refusal());
-  return Channel(half.take_socket(), half.handshake().session_key(), Side::kInitiator);
 }
 
 }  // namespace

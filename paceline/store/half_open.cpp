@@ -15,6 +15,8 @@ namespace paceline::store {
 namespace {
 
 constexpr std::size_t kMaxTalkers = 16;
+constexpr std::chrono::seconds kHandshakeLimit{5};
+constexpr std::chrono::milliseconds kRetryPause{20};
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
@@ -77,6 +79,17 @@ HalfOpen::Outcome complete(HalfOpen& half) {
     outcome = half.step();
   }
   return outcome;
+}
+
+std::optional<HalfOpen> shake_hands(const std::function<net::Fd()>& dial,
+                                    const Terms& terms,
+                                    Deadline deadline) {
+  for (;;) {
+    HalfOpen half(dial(), terms, Deadline::earlier(deadline, Deadline::after(kHandshakeLimit)));
+    if (complete(half) != HalfOpen::Outcome::kLost) return half;
+    if (deadline.passed()) return std::nullopt;
+    net::poll({}, Deadline::earlier(deadline, Deadline::after(kRetryPause)));
+  }
 }
 
 Gate::Gate(const net::Fd& listener, const Terms& terms, const GateLimits& limits)

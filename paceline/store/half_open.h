@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <optional>
 #include <string>
@@ -50,6 +51,14 @@ class HalfOpen {
 
 /// Drives the handshake to its end, sleeping between steps.
 HalfOpen::Outcome complete(HalfOpen& half);
+
+/// Dials and shakes hands until the other end says yes or no: one that leaves without a word may
+/// be busy.
+///
+/// @return the connection, accepted or refused; empty if `deadline` passes first.
+[[nodiscard]] std::optional<HalfOpen> shake_hands(const std::function<net::Fd()>& dial,
+                                                  const Terms& terms,
+                                                  Deadline deadline);
 
 /// Somebody whose handshake succeeded.
 struct Guest {

@@ -38,9 +38,10 @@ struct Layout {
 ///
 /// Order   Ranks are numbered by host, then by their place on it.
 /// Errors  CommError kConnectFailed if a host has not come before connect_timeout (its number is in
-///         the text); kRefused, on all hosts that have come, if the number of hosts differs, one of them has a problem,
-///         two say the same --node-rank, or the ranks are more than kMaxWorldSize. A host whose secret
-///         differs is a stranger: it is told so, this one goes on waiting.
+///         the text); kRefused, on all hosts that have come, if one of them has a problem, the
+///         number of hosts differs, two say the same --node-rank, or the ranks are more than
+///         kMaxWorldSize. A host whose secret differs is a stranger: it is told so, this one goes
+///         on waiting.
 [[nodiscard]] Layout receive_hosts(const net::Fd& listener, const HostOptions& options);
 
 /// Every other host's part: reports to host 0, which may start later, and awaits its word.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <optional>
 #include <utility>
 
 #include "paceline/base/checked_cast.h"
@@ -18,8 +17,6 @@ namespace paceline::store {
 namespace {
 
 constexpr std::chrono::seconds kPatience{3};  // then a person is told what is waited for
-constexpr std::chrono::seconds kHandshakeLimit{5};
-constexpr std::chrono::milliseconds kRetryPause{20};
 
 class Reporter {
  public:
@@ -63,19 +60,15 @@ Channel Reporter::connect() {
                     .peer = kStoreRank,
                     .world = checked_cast<std::uint32_t>(options_.nodes),
                     .secret = options_.secret};
-  for (;;) {
-    HalfOpen half(dial(), terms, Deadline::earlier(deadline_, Deadline::after(kHandshakeLimit)));
-    const auto outcome = complete(half);
-    if (outcome == HalfOpen::Outcome::kRefused) fail_refused(half.handshake().refusal());
-    if (outcome == HalfOpen::Outcome::kAccepted)
-      return Channel(half.take_socket(), half.handshake().session_key(), Side::kInitiator);
-    if (deadline_.passed())
-      fail(CommErrc::kConnectFailed,
-           fmt::format("{} takes connections but does not finish the handshake within {}; does "
-                       "something else listen there?",
-                       where_, name_duration(options_.connect_timeout)));
-    net::poll({}, Deadline::earlier(deadline_, Deadline::after(kRetryPause)));
-  }
+  auto half = shake_hands([this] { return dial(); }, terms, deadline_);
+  if (!half)
+    fail(CommErrc::kConnectFailed,
+         fmt::format("{} takes connections but does not finish the handshake within {}; does "
+                     "something else listen there?",
+                     where_, name_duration(options_.connect_timeout)));
+  const Handshake& handshake = half->handshake();
+  if (handshake.state() == Handshake::State::kRefused) fail_refused(handshake.refusal());
+  return Channel(half->take_socket(), handshake.session_key(), Side::kInitiator);
 }
 
 net::Fd Reporter::dial() {

@@ -96,6 +96,17 @@ TEST_F(RunTwoHosts, all_hear_of_a_program_that_one_of_them_lacks) {
   }
 }
 
+TEST_F(RunTwoHosts, that_cannot_start_and_find_nobody_to_tell_say_both) {
+  Texts alone = host(0, "1", "");
+  alone.resize(alone.size() - 4);
+  alone.insert(alone.end(), {"--connect-timeout", "0.2", "--", "/no/such/program"});
+  Command here(alone);
+  EXPECT_EQ(here.finish().code, 127);
+  EXPECT_NE(here.error().find("starting '/no/such/program' failed"), std::string::npos);
+  EXPECT_NE(here.error().find("host 1 did not come within 200 ms"), std::string::npos)
+      << here.error();
+}
+
 TEST_F(RunTwoHosts, say_what_they_wait_for_and_end_on_a_signal) {
   Command here(host(0, "1", "echo started"));
   EXPECT_TRUE(here.wait_for_error("for host 1 of 2\n")) << here.error();
