@@ -11,7 +11,8 @@
 namespace paceline::apps {
 
 struct TraceSpan {
-  std::string kind;     ///< forward, backward, allreduce, wait, replicate, scatter, gather, reduce, step
+  /// forward, backward, wait, allreduce, replicate, scatter, gather, reduce or step
+  std::string kind;
   std::string label;    ///< for people: "bucket 0"
   double begin_us = 0;  ///< microseconds since the step began
   double end_us = 0;
