@@ -19,10 +19,10 @@ namespace paceline {
 /// What one call moved between this rank and one peer.
 struct PeerTraffic {
   int peer = -1;
-  Traffic traffic;
+  Traffic traffic;  ///< its `calls` stays 0
 };
 
-/// One collective on this rank, from its start to its end.
+/// One collective on this rank, from the moment it was issued to its end, good or bad.
 struct CallRecord {
   std::uint64_t sequence = 0;
   Collective what = Collective::kAllReduce;

@@ -17,6 +17,7 @@ struct Traffic {
   std::uint64_t header_bytes_sent = 0;
   std::uint64_t header_bytes_received = 0;
 
+  bool operator==(const Traffic&) const = default;
   Traffic& operator+=(const Traffic& other) noexcept {
     calls += other.calls;
     messages_sent += other.messages_sent;

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "paceline/base/deadline.h"
-#include "paceline/base/traffic.h"
+#include "paceline/base/ledger.h"
 #include "paceline/comm/call_cursor.h"
 #include "paceline/comm/call_memory.h"
 #include "paceline/comm/descriptor.h"
@@ -39,6 +39,18 @@ struct CallState {
         memory(std::move(call_memory)),
         cursor(schedule, rank, world_size) {}
 
+  /// Makes the ledger record this call, which begins now.
+  void begin_record();
+  /// What the ledger keeps of a call that begin_record() was called for, and that ends now.
+  [[nodiscard]] CallRecord end_record();
+
+  /// Where what moves to or from `peer` is counted, and only there.
+  [[nodiscard]] Traffic& traffic_with(int peer) {
+    return record ? record->peers[static_cast<std::size_t>(peer)].traffic : traffic;
+  }
+  /// What has moved in all.
+  [[nodiscard]] Traffic total_traffic() const;
+
   // constant after construction
   const Descriptor descriptor;
   const std::uint64_t hash;
@@ -51,10 +63,11 @@ struct CallState {
   // the driver's
   CallMemory memory;
   CallCursor cursor;
-  Traffic traffic;
-  bool moved = true;                ///< since the driver last looked
-  bool published = false;           ///< its standing, in the present stall
-  Clock::time_point still_since{};  ///< when it was last seen moving
+  Traffic traffic;                     ///< with all peers, if no ledger records the call
+  std::unique_ptr<CallRecord> record;  ///< its peers are [world] while the call is in flight
+  bool moved = true;                   ///< since the driver last looked
+  bool published = false;              ///< its standing, in the present stall
+  Clock::time_point still_since{};     ///< when it was last seen moving
 
   // written once by the driver before `finished`
   std::exception_ptr error;

@@ -117,5 +117,7 @@ std::uint64_t Communicator::formula_bytes_sent(Collective what,
 
 std::uint64_t Communicator::next_user_number() { return context().next_user_number(); }
 std::map<std::string, Traffic> Communicator::traffic() const { return context().traffic(); }
+void Communicator::start_ledger(std::size_t capacity) { context().start_ledger(capacity); }
+Ledger Communicator::take_ledger() { return context().take_ledger(); }
 
 }  // namespace paceline

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "paceline/base/ledger.h"
 #include "paceline/base/traffic.h"
 #include "paceline/base/types.h"
 #include "paceline/comm/engine.h"
@@ -166,6 +167,20 @@ class Communicator {
 
   /// What has crossed this rank's links so far, per label of the calls ("" for unlabelled ones).
   [[nodiscard]] std::map<std::string, Traffic> traffic() const;
+
+  /// Writes down each call that is issued from now on: what it moved to and from each peer, from
+  /// when to when. Starts anew, from nothing, if the ledger is on already. Each rank's own.
+  ///
+  /// Cost    Off: a load per call. On: two looks at the clock and an entry per peer and call.
+  /// Errors  UsageError if `capacity`, the records that are kept, is 0.
+  void start_ledger(std::size_t capacity = kLedgerCapacity);
+
+  /// The calls that were issued since start_ledger() and have ended, well or badly, in the order in
+  /// which they were issued; switches the ledger off. A call still in flight is in no ledger, nor
+  /// is one that was refused. `copies` and `phases` are empty.
+  ///
+  /// Errors  UsageError if the ledger is off.
+  [[nodiscard]] Ledger take_ledger();
 
  private:
   // kAwaited: the caller waits at once, so nobody else needs to be woken to advance the call.

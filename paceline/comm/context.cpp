@@ -122,6 +122,7 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
     if (!fault.empty()) throw UsageError(fault);
     try {
       CallPtr state = build(call, descriptor, sequence, in, out);
+      if (ledger_.on()) state->begin_record();
       open_.reserve(open_.size() + 1);
       intake_.push_back(state);
       open_.push_back(state);
@@ -220,6 +221,19 @@ void Context::wait(CallState& call) {
 std::map<std::string, Traffic> Context::traffic() const {
   const MutexLock lock(mutex_);
   return traffic_;
+}
+
+void Context::start_ledger(std::size_t capacity) {
+  const MutexLock lock(mutex_);
+  ledger_.start(capacity);
+  first_recorded_ = issued_.next();
+}
+
+Ledger Context::take_ledger() {
+  Ledger ledger = ledger_.take();
+  std::sort(ledger.calls.begin(), ledger.calls.end(),
+            [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  return ledger;
 }
 
 void Context::abort(const std::string& reason) {

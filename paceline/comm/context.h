@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "paceline/base/ledger_book.h"
 #include "paceline/base/mutex.h"
 #include "paceline/base/traffic.h"
 #include "paceline/comm/call_state.h"
@@ -67,6 +68,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
                                         Dtype dtype,
                                         std::uint64_t count) const noexcept;
   [[nodiscard]] std::map<std::string, Traffic> traffic() const;
+  void start_ledger(std::size_t capacity);
+  [[nodiscard]] Ledger take_ledger();
   [[nodiscard]] std::uint64_t next_user_number() noexcept { return user_number_++; }
 
  private:
@@ -152,6 +155,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::atomic<int> waiting_ = 0;
 
   std::atomic<std::uint64_t> user_number_ = 0;
+  LedgerBook ledger_;
 
   mutable Mutex mutex_;
   ConditionVariable changed_;  // a call finished, the role is free, a cause came
@@ -167,6 +171,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   bool hub_lost_ PACELINE_GUARDED_BY(mutex_) = false;
   std::map<int, Departure> departed_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::string, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t first_recorded_ PACELINE_GUARDED_BY(mutex_) = 0;  // call that the ledger may hold
 
   std::jthread progress_thread_;
   std::jthread listener_;

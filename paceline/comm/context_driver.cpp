@@ -126,8 +126,9 @@ void Context::retire(const std::vector<CallPtr>& calls) {
   const MutexLock lock(mutex_);
   for (const CallPtr& call : calls) {
     Traffic& total = traffic_[call->descriptor.label];
-    total += call->traffic;
+    total += call->total_traffic();
     ++total.calls;
+    if (call->record && call->sequence >= first_recorded_) ledger_.add(call->end_record());
     std::erase(open_, call);
     call->finished.store(true, std::memory_order_release);
   }

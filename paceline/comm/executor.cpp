@@ -68,10 +68,7 @@ bool Executor::advance_local(CallState& call) {
       cursor.advance(index, count);
     }
     call.moved = moved = true;
-    if (step.kind == Kind::kAwait) {
-      call.traffic.messages_received += step.from.size;
-      call.traffic.header_bytes_received += step.from.size * kFrameHeaderBytes;
-    }
+    if (step.kind == Kind::kAwait) count_posts(call, step);
     if (step.kind == Kind::kAwait || cursor.at(index) == step.elements.end) {
       cursor.finish(index);
     } else {
@@ -88,6 +85,16 @@ bool Executor::all_posted(const CallState& call, const plan::Step& step) const {
     if (!in_[static_cast<std::size_t>(peer)]->posted(call, step.flag)) return false;
   }
   return true;
+}
+
+void Executor::count_posts(CallState& call, const plan::Step& step) const {
+  for (int i = 0; i < step.from.size; ++i) {
+    const int peer = (step.from.first + i) % world_;
+    if (peer == rank_) continue;
+    Traffic& traffic = call.traffic_with(peer);
+    ++traffic.messages_received;
+    traffic.header_bytes_received += kFrameHeaderBytes;
+  }
 }
 
 std::vector<std::shared_ptr<CallState>> Executor::take_done() {

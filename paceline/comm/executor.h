@@ -49,6 +49,7 @@ class Executor {
  private:
   [[nodiscard]] bool advance_local(CallState& call);
   [[nodiscard]] bool all_posted(const CallState& call, const plan::Step& step) const;
+  void count_posts(CallState& call, const plan::Step& step) const;
   void release(const CallState& call);
 
   int rank_;

@@ -172,7 +172,7 @@ bool Incoming::take_payload() {
     got = step.from.size == 0 ? take_in_place() : take_and_fold();
     if (got == 0) return false;
     call_->moved = true;
-    call_->traffic.payload_bytes_received += got;
+    call_->traffic_with(peer_).payload_bytes_received += got;
   }
   if (payload_got_ == header_.length_bytes) end_frame();
   return true;
@@ -218,8 +218,9 @@ std::size_t Incoming::take_and_fold() {
 
 void Incoming::end_frame() {
   CallCursor& cursor = call_->cursor;
-  ++call_->traffic.messages_received;
-  call_->traffic.header_bytes_received += kFrameHeaderBytes;
+  Traffic& traffic = call_->traffic_with(peer_);
+  ++traffic.messages_received;
+  traffic.header_bytes_received += kFrameHeaderBytes;
   call_->moved = true;
   if (cursor.at(step_) == cursor.step(step_).elements.end) cursor.finish(step_);
   call_ = nullptr;

@@ -101,8 +101,9 @@ void Outgoing::took(std::size_t bytes) {
   const std::size_t of_header = std::min(bytes, kFrameHeaderBytes - header_sent_);
   header_sent_ += of_header;
   payload_sent_ += bytes - of_header;
-  call_->traffic.header_bytes_sent += of_header;
-  call_->traffic.payload_bytes_sent += bytes - of_header;
+  Traffic& traffic = call_->traffic_with(peer_);
+  traffic.header_bytes_sent += of_header;
+  traffic.payload_bytes_sent += bytes - of_header;
   CallCursor& cursor = call_->cursor;
   const std::uint64_t past = first_ + payload_sent_ / element_bytes_;
   if (bytes != 0) {
@@ -114,7 +115,7 @@ void Outgoing::took(std::size_t bytes) {
 void Outgoing::end_frame() {
   CallCursor& cursor = call_->cursor;
   const plan::Step& step = cursor.step(step_);
-  ++call_->traffic.messages_sent;
+  ++call_->traffic_with(peer_).messages_sent;
   if (step.kind == Kind::kPost || cursor.at(step_) == step.elements.end) cursor.finish(step_);
   call_ = nullptr;
 }

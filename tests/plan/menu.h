@@ -4,9 +4,11 @@
 /// Every (algorithm, collective) that has a schedule, and the counts that tests go through.
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
+#include "paceline/plan/cost.h"
 #include "paceline/plan/schedule.h"
 
 namespace paceline::plan {
@@ -36,6 +38,21 @@ inline std::vector<std::uint64_t> odd_counts(int world) {
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   return counts;
+}
+
+/// The column "messages sent by rank r" of docs/algorithms.md.
+inline std::uint64_t documented_messages(const Dish& dish, const Shape& shape) {
+  const auto peers = static_cast<std::uint64_t>(shape.world - 1);
+  if (shape.world == 1) return 0;
+  if (dish.what == Collective::kBarrier) return static_cast<std::uint64_t>(std::bit_width(peers));
+  if (dish.algorithm == Algorithm::kRelay) return shape.rank == 0 ? peers : 1;
+  if (dish.what == Collective::kBroadcast) {  // a byte for each child
+    Shape byte = shape;
+    byte.count = 1;
+    return formula_bytes_sent(dish.algorithm, byte, Dtype::kU8);
+  }
+  const bool twice = dish.what == Collective::kAllReduce && dish.algorithm != Algorithm::kOneStage;
+  return (twice ? 2 : 1) * peers;
 }
 
 /// The schedules of all ranks.
