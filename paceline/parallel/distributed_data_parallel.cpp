@@ -32,11 +32,20 @@ std::vector<BucketInfo> DdpBase::buckets() const { return reducer_->buckets(); }
 
 DdpStatistics DdpBase::statistics() const { return reducer_->statistics(); }
 
+void DdpBase::start_ledger(std::size_t capacity) { reducer_->phases().start(capacity); }
+
+Ledger DdpBase::take_ledger() { return reducer_->phases().take(); }
+
 void DdpBase::before_forward() {
   if (!at::GradMode::is_enabled()) return;
   reducer_->require_settled();
   state_->require_unchanged();
   state_->synchronize_buffers();
+  reducer_->phases().begin(Phase::kForward);
+}
+
+void DdpBase::after_forward() {
+  if (at::GradMode::is_enabled()) reducer_->phases().end(Phase::kForward);
 }
 
 void DdpBase::watch(const at::Tensor& output) {

@@ -16,6 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "paceline/base/ledger.h"
 #include "paceline/base/types.h"
 #include "paceline/comm/communicator.h"
 
@@ -97,6 +98,28 @@ class DdpBase {
 
   [[nodiscard]] DdpStatistics statistics() const;
 
+  /// Writes down the phases of this rank's steps from now on; anew, from nothing, if the ledger is
+  /// on already. Each rank's own. What its calls move is in the communicator's ledger, under the
+  /// buckets' labels; this does not start that one.
+  ///
+  /// Errors  UsageError if `capacity`, the records that are kept, is 0.
+  void start_ledger(std::size_t capacity = kLedgerCapacity);
+
+  /// The phases that have begun and ended since start_ledger(), in the order of their ends; switches
+  /// the ledger off.
+  ///
+  ///   kForward   a forward with gradients on, in the module alone: the wrapper's checks and the
+  ///              broadcast of buffers lie before it.
+  ///   kBackward  from the start of the outermost backward() to the end of its computing. One that
+  ///              brings the wrapper's parameters no gradient, such as autograd::grad, is no phase.
+  ///   kWait      from there until the last bucket has come and `.grad` holds the mean; after the
+  ///              last backward of a step only. What the first step agrees on lies after it.
+  ///
+  /// `device` is 0; `calls` and `copies` are empty.
+  ///
+  /// Errors  UsageError if the ledger is off.
+  [[nodiscard]] Ledger take_ledger();
+
  protected:
   DdpBase(std::shared_ptr<::torch::nn::Module> module,
           Communicator& comm,
@@ -106,6 +129,7 @@ class DdpBase {
   ~DdpBase();
 
   void before_forward();
+  void after_forward();
   void watch(const at::Tensor& output);
 
  private:
@@ -156,8 +180,10 @@ class DistributedDataParallel : public DdpBase {
     before_forward();
     if constexpr (std::is_void_v<decltype(module_->forward(std::forward<Args>(args)...))>) {
       module_->forward(std::forward<Args>(args)...);
+      after_forward();
     } else {
       decltype(auto) output = module_->forward(std::forward<Args>(args)...);
+      after_forward();
       for_each_tensor(output, [this](const at::Tensor& tensor) { watch(tensor); });
       return output;
     }

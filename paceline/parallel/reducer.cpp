@@ -130,6 +130,7 @@ void Reducer::require_settled() {
 void Reducer::enter_backward() {
   const int backward = current_backward();
   if (std::find(running_.begin(), running_.end(), backward) != running_.end()) return;
+  if (running_.empty() && arrived_ == 0) phases_.begin(Phase::kBackward);
   running_.push_back(backward);
   when_backward_ends([weak = weak_from_this(), backward] {
     if (const auto self = weak.lock()) self->leave_backward(backward);
@@ -195,11 +196,13 @@ void Reducer::start_complete_buckets() {
 }
 
 void Reducer::end_backward() {
+  phases_.end(Phase::kBackward);
   ++backward_;
   arrived_ = 0;
   running_.clear();
   if (++backwards_done_ < expected_backwards_) return;
   ending_ = true;
+  phases_.begin(Phase::kWait);
   require_all_gradients();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i].ready) make_ready(i);  // it came in an earlier backward of this step
@@ -219,6 +222,7 @@ void Reducer::require_all_gradients() {
 
 void Reducer::finish_step() {
   for (auto& bucket : buckets_) bucket.wait();
+  phases_.end(Phase::kWait);
   ++statistics_.steps;
   const std::vector<std::int64_t> arrival(arrival_.begin(), arrival_.end());
   reset_step();
@@ -274,35 +278,6 @@ void Reducer::guarded(F&& step) {
     give_up();
     throw;
   }
-}
-
-std::vector<BucketInfo> Reducer::buckets() const {
-  std::vector<BucketInfo> result;
-  for (const auto& bucket : buckets_) {
-    BucketInfo info{
-        .label = bucket.label(),
-        .dtype = bucket.dtype(),
-        .count = bucket.count(),
-        .parameters = {},
-        .algorithm = comm_.algorithm_for(Collective::kAllReduce, bucket.dtype(), bucket.count()),
-        .formula_bytes_sent =
-            comm_.formula_bytes_sent(Collective::kAllReduce, bucket.dtype(), bucket.count())};
-    for (const std::size_t member : bucket.members()) {
-      info.parameters.push_back(parameters_[member].name);
-    }
-    result.push_back(std::move(info));
-  }
-  return result;
-}
-
-DdpStatistics Reducer::statistics() const {
-  DdpStatistics statistics = statistics_;
-  const auto traffic = comm_.traffic();
-  for (std::size_t b = 0; b < most_buckets_; ++b) {
-    const auto found = traffic.find(label_of(b));
-    if (found != traffic.end()) statistics.bytes_sent += found->second.payload_bytes_sent;
-  }
-  return statistics;
 }
 
 }  // namespace paceline

@@ -14,6 +14,7 @@
 #include "paceline/parallel/bucket.h"
 #include "paceline/parallel/bucket_assignment.h"
 #include "paceline/parallel/distributed_data_parallel.h"
+#include "paceline/parallel/phase_log.h"
 
 namespace paceline {
 
@@ -46,8 +47,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   /// Throws if the last backward left a step half done.
   void require_settled();
 
+  // reducer_report.cpp
   [[nodiscard]] std::vector<BucketInfo> buckets() const;
   [[nodiscard]] DdpStatistics statistics() const;
+  /// The reducer writes down backward and wait.
+  [[nodiscard]] PhaseLog& phases() noexcept { return phases_; }
 
  private:
   struct Entry {
@@ -101,6 +105,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::size_t most_buckets_ = 0;  // of all layouts so far
   bool ending_ = false;
   DdpStatistics statistics_;
+  PhaseLog phases_;
 };
 
 }  // namespace paceline
