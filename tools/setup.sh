@@ -3,7 +3,7 @@
 # Installs what is missing and nothing else: system packages by name, then LibTorch into .deps.
 # Run again, it finds everything there and needs neither network nor time.
 #   tools/setup.sh          what building, testing and training need
-#   tools/setup.sh --lint   also clang, clang-tidy and clang-format
+#   tools/setup.sh --lint   also what make test-all needs: clang, clang-tidy, clang-format, a browser
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 libtorch_version="2.15"   # the wheel that is fetched
@@ -19,7 +19,7 @@ packages=(
   python3-venv                                             # bench/peers, in its own environment
   iproute2                                                 # the two-hosts test
 )
-if [ "${1:-}" = "--lint" ]; then packages+=(clang clang-tidy clang-format); fi
+if [ "${1:-}" = "--lint" ]; then packages+=(clang clang-tidy clang-format chromium); fi
 
 missing_packages() {
   local installed
