@@ -23,7 +23,7 @@ function bytes(value) {
 const GAP = "\u00a0";
 const unbroken = (words) => String(words)
   .replace(/N-1/g, "N\u2212\u20601")
-  .replace(/\bN = (?=\d)/g, `N${GAP}=${GAP}`)
+  .replace(/\bN ?= ?(?=\d)/g, `N${GAP}=${GAP}`)
   .replace(/(\d) (?=(B|kB|MB|GB|TB|ms|s|µs|%|KiB|MiB|GiB)(?![\w]))/g, `$1${GAP}`);
 
 // For axes: "10 MB", "0.5 MB", "10⁻⁴".
@@ -62,11 +62,11 @@ const plural = (count, word, words = `${word}s`) => `${whole(count)} ${count ===
 
 const atN = (n) => `N${GAP}=${GAP}${whole(n)}`;
 
-// Runs have one name everywhere on the page.
+// Runs have one name everywhere, the one that the terminal shows too.
 function runName(run) {
-  const names = { single: "single, 1 thread", single_all_cores: "single, all cores" };
-  const mechanisms = { dp: "DP", ddp: "DDP" };
-  return names[run.mechanism] ?? `${mechanisms[run.mechanism] ?? run.mechanism}, ${atN(run.ranks)}`;
+  const names = { single: "one thread", single_all_cores: "all cores",
+    dp: `DP, ${plural(run.ranks, "device")}`, ddp: `DDP, ${plural(run.ranks, "rank")}` };
+  return names[run.mechanism] ?? `${run.mechanism}, ${run.ranks}`;
 }
 
 const family = (run) => (run.mechanism === "dp" || run.mechanism === "ddp" ? run.mechanism : "single");

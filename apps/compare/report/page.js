@@ -9,11 +9,17 @@ function verdict(data) {
       : el("strong", {}, `Whether the losses agree: ${NOT_MEASURED}.`);
   return el("section", { id: "verdict" },
     el("h1", {}, headline(data)),
-    el("p", { class: "verdict" }, unbroken(data.verdict ?? `Verdict: ${NOT_MEASURED}.`)),
+    el("p", { class: "verdict" }, firstSentence(unbroken(data.verdict ?? `Verdict: ${NOT_MEASURED}.`))),
     el("p", { class: agree === true ? "badge" : "badge bad", id: "agreement" }, claim,
       ` Largest relative difference: ${small(data.largest_loss_difference)}; allowed: ${small(data.loss_tolerance)}.`),
-    el("p", {}, "The same model was trained on the same data from the same start, in several ways: in one process (single); with DataParallel (DP), which is one process that spreads each batch over several devices; and with DistributedDataParallel (DDP), which is one process per share of the batch."),
+    el("p", {}, "The same model was trained on the same data from the same start, in several ways: in one process, with one thread and with all cores; with DataParallel (DP), which is one process that spreads each batch over several devices; and with DistributedDataParallel (DDP), which is one process per share of the batch."),
     words(data));
+}
+
+// The first sentence stands out, the reasons follow.
+function firstSentence(words) {
+  const end = words.search(/(?<=[.!?]) (?=[A-Z])/);
+  return end < 0 ? words : [words.slice(0, end), el("span", { class: "reasons" }, words.slice(end))];
 }
 
 function headline(data) {
@@ -38,13 +44,18 @@ function words(data) {
 function fourDimensions(data) {
   const groups = data.table ?? [];
   if (!groups.length) return [absent("The table")];
-  const cell = (label, value) => el("td", { "data-label": label }, el("span", {}, unbroken(value ?? NOT_MEASURED)));
+  const cell = (label, value) => el("td", { "data-label": label }, el("span", {}, perN(value || NOT_MEASURED)));
   return [el("table", { class: "four" },
     el("thead", {}, el("tr", {}, ["", "DP", "DDP"].map((head) => el("th", { scope: "col" }, head)))),
     groups.map((group) => el("tbody", {},
       el("tr", {}, el("th", { class: "dimension", colspan: 3, scope: "rowgroup" }, capital(group.dimension))),
       (group.rows ?? []).map((row) => el("tr", { class: "card" },
         el("th", { class: "what", scope: "row" }, row.what), cell("DP", row.dp), cell("DDP", row.ddp))))))];
+}
+
+// "N=2: 9.60 MB; N=4: 28.8 MB" reads better with a line for each N.
+function perN(words) {
+  return String(words).split(/(?:;|(?<=\.)) (?=N ?= ?\d)/).flatMap((part, i) => (i ? [el("br"), unbroken(part)] : [unbroken(part)]));
 }
 
 const capital = (words) => String(words).charAt(0).toUpperCase() + String(words).slice(1);
@@ -59,12 +70,11 @@ function howMeasured(data) {
     ["data", `${samples.name ?? NOT_MEASURED}, ${whole(samples.samples)} ${samples.unit ?? "samples"}`],
     ["settings", `${whole(settings.steps)} steps after ${whole(settings.warm_up_steps)} to warm up, global batch of ${whole(settings.batch_size)}, all-reduce by ${settings.algorithm ?? NOT_MEASURED}, learning rate ${small(settings.learning_rate)}`],
     ["bytes", "Payload of parameters and gradients, as the ledger counted it at the links, per step. Headers, inputs and outputs are counted apart."],
-    ["times", "The runs took turns in one go, so that a busy moment of the machine hits all of them."],
+    ["times", "The runs took turns, a few steps at a time, so that a busy moment of the machine meets all alike."],
     ["hidden", "The share of the time of communication that lies within backward's computing."]];
   return [
     el("dl", {}, entries.flatMap(([word, meaning]) => [el("dt", {}, word), el("dd", {}, meaning)])),
-    el("h3", {}, "What was not measured"),
-    data.notes?.length ? el("ul", {}, data.notes.map((note) => el("li", {}, note))) : el("p", {}, "Nothing is missing.")];
+    data.notes?.length ? [el("h3", {}, "Notes, and what was not measured"), el("ul", {}, data.notes.map((note) => el("li", {}, note)))] : null];
 }
 
 const SECTIONS = [
@@ -74,7 +84,7 @@ const SECTIONS = [
   ["traffic", "Traffic as N grows", trafficFigure],
   ["memory", "Memory of device 0 as N grows", memoryFigure],
   ["speed", "Speed on this machine", (data) => [timesFigure(data), speedFigure(data)]],
-  ["losses", "The same losses", (data) => [lossFigure(data), differenceFigure(data)]],
+  ["losses", "The losses", (data) => [lossFigure(data), differenceFigure(data)]],
   ["timeline", "One step in time", timeline],
   ["how", "How this was measured", howMeasured],
 ];

@@ -28,11 +28,18 @@ function hatch(x, y, width, kind) {
   return Array.from({ length: count }, (_, i) => line(x + 7 * i, y + BAR - 1, x + 7 * (i + 1), y + 1, { class: look }));
 }
 
+// What a span is called in a list, and in the little room on its bar.
+const spanName = (span) => {
+  const kind = span.kind === "step" ? "optimizer step" : span.kind;
+  return span.label && span.label !== span.kind ? `${kind}: ${span.label}` : kind;
+};
+const shortName = (span) => (span.kind === "allreduce" ? span.label.replace(/^ddp \d+ /, "") : span.label) || span.kind;
+
 function bar(span, x, y, free) {
   const from = x(span.begin_us);
   const width = Math.max(1.5, x(span.end_us) - from);
-  const note = `${span.label || span.kind}: ${milliseconds(span.begin_us / 1000)} to ${milliseconds(span.end_us / 1000)}${span.bytes ? `, ${bytes(span.bytes)}` : ""}`;
-  const words = span.label || span.kind;
+  const note = `${spanName(span)}: ${milliseconds(span.begin_us / 1000)} to ${milliseconds(span.end_us / 1000)}${span.bytes ? `, ${bytes(span.bytes)}` : ""}`;
+  const words = shortName(span);
   const room = widthOf(words, 12) + 8;
   const inside = width > room && !HATCHED.has(span.kind);
   const beside = !inside && free - from - width > room;
@@ -76,13 +83,13 @@ function timelineWords(run) {
 
 function timelineDesc(run) {
   const lanes = run.timeline.lanes.slice(0, LANES).map((lane) => `${lane.name}: ${lane.spans.map((s) =>
-    `${s.label || s.kind} ${milliseconds(s.begin_us / 1000)} to ${milliseconds(s.end_us / 1000)}`).join(", ")}`);
+    `${spanName(s)} ${milliseconds(s.begin_us / 1000)} to ${milliseconds(s.end_us / 1000)}`).join(", ")}`);
   return `${runName(run)}. ${lanes.join("; ")}.`;
 }
 
 function timelineNumbers(run) {
   return numbers("The same as numbers", ["lane", "what", "begins", "ends", "lasts", "bytes"],
-    run.timeline.lanes.flatMap((lane) => lane.spans.map((s) => [lane.name, s.label || s.kind,
+    run.timeline.lanes.flatMap((lane) => lane.spans.map((s) => [lane.name, spanName(s),
       milliseconds(s.begin_us / 1000), milliseconds(s.end_us / 1000), milliseconds((s.end_us - s.begin_us) / 1000),
       s.bytes ? whole(s.bytes) : ""])), { numeric: [2, 3, 4, 5] });
 }

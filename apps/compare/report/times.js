@@ -57,7 +57,7 @@ const ideal = (run) => (family(run) === "single" ? null : run.ranks);
 
 function speedPlot(width, runs) {
   const high = Math.max(1, ...runs.map((run) => Math.max(run.speed_up ?? 0, ideal(run) ?? 0))) * 1.05;
-  const plot = rows(width, runs, { ticks: niceTicks(0, high, width < 560 ? 4 : 8), right: 84, name: "times as fast as single, 1 thread",
+  const plot = rows(width, runs, { ticks: niceTicks(0, high, width < 560 ? 4 : 8), right: 84, name: "times as fast as one thread",
     scale: (from, to) => linear(0, high, from, to) });
   const one = line(plot.at(1), plot.box.top, plot.at(1), plot.box.bottom, { class: "axis", "stroke-dasharray": "4 3" });
   return { width, height: plot.height, content: [plot.content, one, plot.labels, runs.map((run, i) => speedRow(run, plot, plot.middle(i)))] };
@@ -79,11 +79,12 @@ function speedFigure(data) {
   const cores = data.machine?.cores;
   figure.say({
     desc: `Throughput over that of one thread. ${words.join("; ")}.`,
-    caption: `Bar: samples per second over those of one process with one thread. Thick tick: N, the ideal.${isNumber(cores) ? ` This machine has ${plural(cores, "core")}: more than that many times is not to be had here.` : ""}`,
+    caption: `Bar: samples per second over those of one process with one thread. Thick tick: N, the ideal.${isNumber(cores) ? ` This machine has ${plural(cores, "core")}: do not expect more than ${whole(cores)} here.` : ""}`,
   });
-  return [figure.node, numbers("The same as numbers", ["run", "speed-up", "efficiency", "hidden behind backward"],
-    data.runs.map((run) => [runName(run), ratio(run.speed_up), percent(run.efficiency), overlapText(run)]),
-    { numeric: [1, 2, 3] })];
+  return [figure.node, numbers("The same as numbers", ["run", "speed-up", "efficiency", "communication", "of it behind backward"],
+    data.runs.map((run) => [runName(run), ratio(run.speed_up), percent(run.efficiency), communicationText(run), overlapText(run)]),
+    { numeric: [1, 2, 3, 4] })];
 }
 
+const communicationText = (run) => (run.bytes?.busiest > 0 ? milliseconds(run.communication_ms) : "none");
 const overlapText = (run) => (run.overlap === null && !(run.bytes?.busiest > 0) ? "nothing to hide" : percent(run.overlap));
