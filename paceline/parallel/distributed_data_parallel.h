@@ -4,12 +4,10 @@
 /// Trains one model on all ranks: same start, averaged gradients, same parameters.
 
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,6 +17,8 @@
 #include "paceline/base/ledger.h"
 #include "paceline/base/types.h"
 #include "paceline/comm/communicator.h"
+#include "paceline/parallel/module_holder.h"
+#include "paceline/parallel/tensor_tree.h"
 
 namespace torch::nn {
 class Module;
@@ -55,28 +55,6 @@ struct DdpStatistics {
   std::uint64_t bytes_sent = 0;                   ///< payload of buckets, counted at the links
   std::uint64_t formula_bytes_sent = 0;  ///< the same in closed form, as buckets were laid out
 };
-
-/// Calls `visit` on each tensor in `value`: a tensor, or a tuple, pair, optional or range of such,
-/// at any depth. Anything else holds none.
-template <typename T, typename F>
-void for_each_tensor(const T& value, F&& visit) {
-  if constexpr (std::derived_from<T, at::TensorBase>) {
-    visit(value);
-  } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    std::apply([&](const auto&... part) { (for_each_tensor(part, visit), ...); }, value);
-  } else if constexpr (requires {
-                         value.has_value();
-                         *value;
-                       }) {
-    if (value.has_value()) for_each_tensor(*value, visit);
-  } else if constexpr (requires {
-                         value.begin();
-                         value.end();
-                       } &&
-                       !std::convertible_to<T, std::string>) {
-    for (const auto& part : value) for_each_tensor(part, visit);
-  }
-}
 
 class Reducer;
 class ModuleState;
@@ -167,10 +145,7 @@ class DistributedDataParallel : public DdpBase {
       : DdpBase(module, comm, options), module_(std::move(module)) {}
 
   /// From a module holder, such as TORCH_MODULE makes.
-  template <typename Holder>
-  requires requires(const Holder& holder) {
-    { holder.ptr() } -> std::convertible_to<std::shared_ptr<Impl>>;
-  }
+  template <ModuleHolderOf<Impl> Holder>
   DistributedDataParallel(const Holder& holder, Communicator& comm, DdpOptions options = {})
       : DistributedDataParallel(module_of(holder), comm, options) {}
 
@@ -193,24 +168,14 @@ class DistributedDataParallel : public DdpBase {
   Impl* operator->() noexcept { return module_.get(); }
 
  private:
-  // An empty holder would throw here, on this rank alone.
-  template <typename Holder>
-  [[nodiscard]] static std::shared_ptr<Impl> module_of(const Holder& holder) {
-    if constexpr (requires { holder.is_empty(); }) {
-      if (holder.is_empty()) return nullptr;
-    }
-    return holder.ptr();
-  }
-
   std::shared_ptr<Impl> module_;
 };
 
 template <typename Impl>
 DistributedDataParallel(std::shared_ptr<Impl>, Communicator&, DdpOptions = {})
     -> DistributedDataParallel<Impl>;
-template <typename Holder>
-requires requires { typename Holder::ContainedType; }
+template <ModuleHolderOf Holder>
 DistributedDataParallel(const Holder&, Communicator&, DdpOptions = {})
-    ->DistributedDataParallel<typename Holder::ContainedType>;
+    -> DistributedDataParallel<typename Holder::ContainedType>;
 
 }  // namespace paceline

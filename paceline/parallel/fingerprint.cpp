@@ -95,22 +95,23 @@ bool has(const Fingerprint& fingerprint, const std::string& name) {
 
 std::string first_difference(const Fingerprint& mine,
                              const Fingerprint& other,
-                             std::string_view who) {
+                             std::string_view who,
+                             std::string_view me) {
   const auto [a, b] = std::mismatch(mine.begin(), mine.end(), other.begin(), other.end());
-  const std::string them(who);
+  const std::string them(who), us(me);
   if (a == mine.end() && b == other.end()) return {};
   if (a != mine.end() && b != other.end() && a->name == b->name) {
-    return a->name + " is " + a->value + " on rank 0, but " + b->value + " on " + them;
+    return a->name + " is " + a->value + " on " + us + ", but " + b->value + " on " + them;
   }
   if (a != mine.end() && !has(other, a->name)) {
-    return a->name + " (" + a->value + ") is there on rank 0, but not on " + them;
+    return a->name + " (" + a->value + ") is there on " + us + ", but not on " + them;
   }
   if (b != other.end() && !has(mine, b->name)) {
-    return b->name + " (" + b->value + ") is there on " + them + ", but not on rank 0";
+    return b->name + " (" + b->value + ") is there on " + them + ", but not on " + us;
   }
   const std::string here = a == mine.end() ? "nothing more" : a->name;
   const std::string there = b == other.end() ? "nothing more" : b->name;
-  return "the order differs: rank 0 has " + here + " where " + them + " has " + there;
+  return "the order differs: " + us + " has " + here + " where " + them + " has " + there;
 }
 
 void require_equal_on_all_ranks(const Fingerprint& fingerprint,

@@ -21,10 +21,11 @@ struct Trait {
 };
 using Fingerprint = std::vector<Trait>;
 
-/// The first difference as a sentence; `mine` belongs to rank 0, `other` to `who`. Empty if equal.
+/// The first difference as a sentence; `mine` belongs to `me`, `other` to `who`. Empty if equal.
 [[nodiscard]] std::string first_difference(const Fingerprint& mine,
                                            const Fingerprint& other,
-                                           std::string_view who);
+                                           std::string_view who,
+                                           std::string_view me = "rank 0");
 
 /// Compares over all ranks.
 ///

@@ -10,7 +10,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/parallel/distributed_data_parallel.h"
 #include "paceline/parallel/fingerprint.h"
-#include "paceline/parallel/tensor_io.h"
+#include "paceline/parallel/module_tensors.h"
 
 namespace paceline {
 
@@ -43,25 +43,17 @@ class ModuleState {
   [[nodiscard]] std::vector<NamedTensor> trainable() const;
 
  private:
-  struct Remembered {
-    std::string name;
-    at::Tensor tensor;
-    bool requires_grad;
-    at::ScalarType type;
-    std::vector<std::int64_t> sizes;
-  };
   [[nodiscard]] std::string problem() const;
   [[nodiscard]] std::string buffer_problem() const;
   [[noreturn]] void refuse(const std::string& why) const;
   [[nodiscard]] Fingerprint fingerprint() const;
-  [[nodiscard]] static std::string change_of(const Remembered& was, const at::Tensor& is);
-  [[nodiscard]] std::string first_change() const;
 
   std::shared_ptr<::torch::nn::Module> module_;
   Communicator& comm_;
   DdpOptions options_;
   const std::string name_;
-  std::vector<Remembered> remembered_;
+  const std::vector<NamedTensor> parameters_;  // as they were when the module was wrapped
+  const RememberedTensors remembered_;
 };
 
 }  // namespace paceline
