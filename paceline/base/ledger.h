@@ -38,7 +38,13 @@ struct CallRecord {
 };
 
 /// Why bytes move between the devices of DataParallel.
-enum class Copy : std::uint8_t { kReplicate, kScatter, kGather, kReduce };
+enum class Copy : std::uint8_t {
+  kReplicate,  ///< trainable parameters, to the replicas
+  kScatter,
+  kGather,
+  kReduce,  ///< their gradients, to device 0
+  kState    ///< frozen parameters and buffers, to the replicas
+};
 [[nodiscard]] std::string_view name_of(Copy what) noexcept;
 
 /// Bytes that went from one device to another; devices are places in DataParallel's list.

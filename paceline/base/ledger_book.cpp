@@ -13,6 +13,7 @@ std::string_view name_of(Copy what) noexcept {
     case Copy::kScatter: return "scatter";
     case Copy::kGather: return "gather";
     case Copy::kReduce: return "reduce";
+    case Copy::kState: return "state";
   }
   return "unknown";
 }

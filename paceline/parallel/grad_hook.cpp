@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paceline/parallel/grad_hook.h"
 
+#include <cstddef>
+#include <unordered_set>
 #include <utility>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -47,5 +50,47 @@ void when_backward_ends(std::function<void()> then) {
 int current_backward() { return ::torch::autograd::get_current_graph_task_id(); }
 
 bool inside_backward_function() { return static_cast<bool>(::torch::autograd::get_current_node()); }
+
+bool backward_retains_graph() { return ::torch::autograd::get_current_graph_task_keep_graph(); }
+
+at::Tensor unknown_leaf(std::span<const at::Tensor> outputs, std::span<const at::Tensor> known) {
+  using ::torch::autograd::AccumulateGrad, ::torch::autograd::Edge, ::torch::autograd::Node;
+  std::unordered_set<const at::TensorImpl*> leaves;
+  for (const auto& tensor : known) leaves.insert(tensor.unsafeGetTensorImpl());
+  std::vector<Edge> roots;  // they keep the graph alive
+  std::vector<Node*> left;
+  std::unordered_set<Node*> seen;
+  const auto visit = [&](const Edge& edge) {
+    Node* node = edge.function.get();
+    if (node != nullptr && seen.insert(node).second) left.push_back(node);
+  };
+  for (const auto& output : outputs) {
+    if (!output.requires_grad()) continue;
+    visit(roots.emplace_back(::torch::autograd::impl::gradient_edge(output)));
+  }
+  while (!left.empty()) {
+    const Node& node = *left.back();
+    left.pop_back();
+    for (const auto& edge : node.next_edges()) visit(edge);
+    if (!node.next_edges().empty()) continue;
+    const auto* leaf = dynamic_cast<const AccumulateGrad*>(&node);
+    if (leaf == nullptr || leaves.contains(leaf->variable.unsafeGetTensorImpl())) continue;
+    return leaf->variable;
+  }
+  return {};
+}
+
+HooksAside::HooksAside(const std::vector<at::Tensor>& leaves)
+    : leaves_(leaves), hooks_(leaves.size()) {
+  swap();
+}
+
+HooksAside::~HooksAside() { swap(); }
+
+void HooksAside::swap() {
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    std::swap(::torch::autograd::impl::hooks(leaves_[i]), hooks_[i]);
+  }
+}
 
 }  // namespace paceline

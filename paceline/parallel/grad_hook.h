@@ -5,8 +5,14 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+
+namespace torch::autograd {
+struct FunctionPreHook;
+}
 
 namespace paceline {
 
@@ -30,5 +36,32 @@ void when_backward_ends(std::function<void()> then);
 /// Whether a backward function is being evaluated on this thread. In a callback of
 /// when_backward_ends() that means: this backward was started from within another one.
 [[nodiscard]] bool inside_backward_function();
+
+/// Whether the backward that runs on this thread was told to retain its graph.
+[[nodiscard]] bool backward_retains_graph();
+
+/// A leaf that needs a gradient, that `outputs` depend on, and that is not among `known`; undefined
+/// if there is none.
+///
+/// Cost  One visit of each node of the graph.
+[[nodiscard]] at::Tensor unknown_leaf(std::span<const at::Tensor> outputs,
+                                      std::span<const at::Tensor> known);
+
+/// For its scope, the hooks that users have registered on these leaves do not run.
+///
+/// Threads  No backward but the one in this scope may reach these leaves meanwhile.
+class HooksAside {
+ public:
+  explicit HooksAside(const std::vector<at::Tensor>& leaves);
+  ~HooksAside();
+  HooksAside(const HooksAside&) = delete;
+  HooksAside& operator=(const HooksAside&) = delete;
+
+ private:
+  void swap();
+
+  const std::vector<at::Tensor>& leaves_;
+  std::vector<std::vector<std::unique_ptr<::torch::autograd::FunctionPreHook>>> hooks_;
+};
 
 }  // namespace paceline
