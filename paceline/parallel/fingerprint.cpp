@@ -77,7 +77,7 @@ Fingerprint fetch(const std::string& mine,
   return decode(std::string(bytes.begin(), bytes.end()));
 }
 
-std::string list_of(const std::vector<int>& ranks) {
+std::string ranks_text(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i != 0) text += ", ";
@@ -130,7 +130,7 @@ void require_equal_on_all_ranks(const Fingerprint& fingerprint,
   const Fingerprint first = fetch(text, 0, all.front().length, comm, options);
   const Fingerprint second = fetch(text, alike.front(), other->length, comm, options);
   throw UsageError("DistributedDataParallel: the models differ: " +
-                   first_difference(first, second, list_of(alike)));
+                   first_difference(first, second, ranks_text(alike)));
 }
 
 }  // namespace paceline

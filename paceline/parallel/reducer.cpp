@@ -13,7 +13,7 @@
 namespace paceline {
 namespace {
 
-std::string list_of(const std::vector<std::string>& names) {
+std::string names_text(const std::vector<std::string>& names) {
   std::string text;
   for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
@@ -216,7 +216,7 @@ void Reducer::require_all_gradients() {
     if (!entries_[i].has_gradient) missing.push_back(parameters_[i].name);
   }
   if (missing.empty()) return;
-  fail("backward ended without a gradient for " + list_of(missing) +
+  fail("backward ended without a gradient for " + names_text(missing) +
        "; every parameter that requires grad must take part in each step");
 }
 
