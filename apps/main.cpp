@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/compare_command.h"
 #include "apps/run_command.h"
 #include "apps/sim_command.h"
 #include "paceline/base/error.h"
@@ -59,6 +60,7 @@ int run(const Texts& arguments) {
   paceline::apps::Action action;
   paceline::apps::add_run_command(app, action, line.program);
   paceline::apps::add_sim_command(app, action);
+  paceline::apps::add_compare_command(app, action);
   try {
     Texts reversed(line.ours.rbegin(), line.ours.rend());  // as CLI11 wants them
     app.parse(reversed);
