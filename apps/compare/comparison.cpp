@@ -56,8 +56,8 @@ std::optional<std::uint64_t> measured(const RunResult* run) {
   return most;
 }
 
-/// What rank 0 or device 0 of `world` holds, from what it held when `run` was measured: only outputs
-/// change with the number, each participant's own and, in DP, the gathered ones of `output_bytes`.
+/// What rank 0 or device 0 of `world` holds, from what it held when `run` was measured: only the
+/// share of `output_bytes` that it computes itself changes with the number.
 std::uint64_t held_at(const RunResult& run, int world, std::uint64_t output_bytes) {
   const auto share = [&](int n) { return output_bytes / static_cast<std::uint64_t>(n); };
   return run.device0_peak_bytes - share(run.contestant.ranks) + share(world);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-compare: what `paceline compare` starts, because it needs LibTorch and `paceline` does not.
+// paceline-compare: what `paceline compare` becomes, because it needs LibTorch.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ using paceline::net::StandardStream;
 
 constexpr std::size_t kColumns = 100;  // where no terminal says otherwise
 
-/// Files that are written at the end, made at the start.
+/// The files to write. Made, they can be written; dropped, nothing of them is left.
 struct Outputs {
   std::optional<example::OutputFile> json;
   std::optional<example::OutputFile> html;
@@ -99,7 +99,7 @@ std::string command_line(int argc, char** argv) {
 int run(int argc, char** argv) {
   const auto options = parse_compare_options(argc, argv);
   if (!options) return 0;
-  Outputs outputs(*options);
+  (void)Outputs(*options);  // before minutes of training, not after
   check_data(*options);
   fmt::print("{}", introduction_of(*options));
   std::fflush(stdout);
@@ -114,6 +114,7 @@ int run(int argc, char** argv) {
               {.version = PACELINE_VERSION,
                .command = command_line(argc, argv),
                .made = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))});
+  Outputs outputs(*options);
   write(outputs.json, json);
   write(outputs.html, report_html(json));
   write(outputs.trace, chrome_trace(traces_of(measurements)));
