@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,12 +84,20 @@ std::vector<CallRecord> calls_of(const std::vector<BucketInfo>& buckets,
   return calls;
 }
 
-using LinkBytes = std::map<std::pair<int, int>, std::uint64_t>;  // (from, to)
+struct Load {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const Load&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Load& load) {
+  return out << load.messages << " messages, " << load.bytes << " bytes";
+}
+using Links = std::map<std::pair<int, int>, Load>;  // (from, to)
 
 /// What one call moved, as its senders and as its receivers saw it, and what each rank sent.
 struct Moved {
-  LinkBytes sent;
-  LinkBytes received;
+  Links sent;
+  Links received;
   std::vector<std::uint64_t> by_rank;
 };
 
@@ -96,18 +105,20 @@ void add(const CallRecord& call, int rank, Moved& moved) {
   moved.by_rank.push_back(0);
   for (const auto& [peer, traffic] : call.peers) {
     moved.by_rank.back() += traffic.payload_bytes_sent;
-    if (traffic.messages_sent != 0) moved.sent[{rank, peer}] += traffic.payload_bytes_sent;
+    if (traffic.messages_sent != 0) {
+      moved.sent[{rank, peer}] = {traffic.messages_sent, traffic.payload_bytes_sent};
+    }
     if (traffic.messages_received != 0) {
-      moved.received[{peer, rank}] += traffic.payload_bytes_received;
+      moved.received[{peer, rank}] = {traffic.messages_received, traffic.payload_bytes_received};
     }
   }
 }
 
-LinkBytes simulated(const BucketInfo& bucket, int world) {
-  LinkBytes links;
+Links simulated(const BucketInfo& bucket, int world) {
+  Links links;
   for (const sim::LinkTraffic& link :
        sim::count(bucket.algorithm, {.world = world, .count = bucket.count}, bucket.dtype)) {
-    links[{link.from, link.to}] += link.bytes;
+    links[{link.from, link.to}] = {link.messages, link.bytes};
   }
   return links;
 }
@@ -125,9 +136,9 @@ std::uint64_t expect_agreement(const Moved& moved, const BucketInfo& bucket, int
     EXPECT_EQ(moved.by_rank.at(static_cast<std::size_t>(rank)), formula(bucket, rank, world));
   }
   std::uint64_t bytes = 0;
-  for (const auto& [link, of_link] : moved.sent) {
+  for (const auto& [link, load] : moved.sent) {
     EXPECT_EQ(link.second, (link.first + 1) % world) << "not an edge of the ring";
-    bytes += of_link;
+    bytes += load.bytes;
   }
   return bytes;
 }
