@@ -60,6 +60,8 @@ std::vector<Summary> gather(const Summary& mine, Communicator& comm, const CallO
   comm.allgather(std::span<const std::int64_t>(in), std::span(out), options);
   std::vector<Summary> all;
   for (std::size_t i = 0; i < out.size(); i += 2) all.push_back({out[i], out[i + 1]});
+  PACELINE_ASSERT(all[static_cast<std::size_t>(comm.rank())] == mine,
+                  "all-gather changed its input");
   return all;
 }
 
