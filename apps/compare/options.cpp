@@ -41,7 +41,7 @@ struct Defaults {
   double learning_rate;
 };
 constexpr std::array<Defaults, 3> kDefaults{
-    {{"cnn", 256, 0.02}, {"mlp", 256, 0.05}, {"gpt", 32, 0.05}}};
+    {{"cnn", 256, 0.005}, {"mlp", 256, 0.05}, {"gpt", 32, 0.05}}};
 
 const Defaults& defaults_of(const std::string& model) {
   const auto* const found =
@@ -104,7 +104,7 @@ void declare(CLI::App& app, CompareOptions& options, Texts& texts) {
   app.add_option("--algorithm", texts.algorithm,
                  "of DDP's all-reduce: ring, pairwise, one_stage, relay (the library's choice)")
       ->type_name("NAME");
-  add_number(app, "--lr", options.learning_rate, "learning rate (cnn 0.02; mlp, gpt 0.05)")
+  add_number(app, "--lr", options.learning_rate, "learning rate (cnn 0.005; mlp, gpt 0.05)")
       ->type_name("X");
   add_number(app, "--seed", options.seed, "of the first parameters and of the order of data (0)")
       ->type_name("S");
