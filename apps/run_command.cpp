@@ -14,7 +14,7 @@
 namespace paceline::apps {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     "The program and its arguments stand after `--`:\n"
     "  paceline run -n 4 -- ./train --lr 0.1\n"
     "  paceline run -n 4 --nnodes 2 --node-rank K --master-addr node0 --master-port 29500 \\\n"
@@ -73,7 +73,7 @@ void add_flags(CLI::App& run, Flags& flags) {
 
 void add_run_command(CLI::App& root, Action& action, std::vector<std::string> program) {
   CLI::App* run = root.add_subcommand("run", "Starts N ranks of a program and watches over them");
-  run->footer(kFooter);
+  run->footer(kRunFooter);
   const auto flags = std::make_shared<Flags>();
   flags->options.command = std::move(program);
   add_flags(*run, *flags);

@@ -16,7 +16,7 @@
 namespace paceline::apps {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kSimFooter =
     "Executes, in memory, the very schedules that the library runs on its links, and counts what\n"
     "each link carries; the closed formula stands beside each count. Rank r begins with\n"
     "[10r, 10r+1, ...]. The exit code is 1 if anything differs.\n\n"
@@ -64,7 +64,7 @@ void add_sim_command(CLI::App& root, Action& action) {
       ->type_name("n");
   sim->add_flag("--json", options->json, "print one JSON object instead of text");
   sim->add_flag("--steps", options->steps, "show the slices of each rank after every step");
-  sim->footer(kFooter);
+  sim->footer(kSimFooter);
   sim->callback([options, &action] {
     action = [options] {
       const SimOutput output = run_sim(*options);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxTalkers = 16;
 constexpr std::chrono::seconds kHandshakeLimit{5};
-constexpr std::chrono::milliseconds kRetryPause{20};
+constexpr std::chrono::milliseconds kAnswerPause{20};
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
@@ -88,7 +88,7 @@ std::optional<HalfOpen> shake_hands(const std::function<net::Fd()>& dial,
     HalfOpen half(dial(), terms, Deadline::earlier(deadline, Deadline::after(kHandshakeLimit)));
     if (complete(half) != HalfOpen::Outcome::kLost) return half;
     if (deadline.passed()) return std::nullopt;
-    net::poll({}, Deadline::earlier(deadline, Deadline::after(kRetryPause)));
+    net::poll({}, Deadline::earlier(deadline, Deadline::after(kAnswerPause)));
   }
 }
 

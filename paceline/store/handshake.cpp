@@ -10,7 +10,7 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x53484c50;  // "PLHS"
+constexpr std::uint32_t kHandshakeMagic = 0x53484c50;  // "PLHS"
 constexpr std::size_t kPreambleBytes = 8;
 constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kHelloBytes = 4 + 4 * 4 + kNonceBytes;
@@ -83,7 +83,7 @@ std::uint8_t Handshake::own_authentication() const { return terms_.secret.key ? 
 Handshake::Frame Handshake::frame(Kind kind, std::span<const std::byte> body) const {
   Frame result;
   Writer out(result);
-  out.number(kMagic);
+  out.number(kHandshakeMagic);
   out.number(terms_.version);
   out.number(static_cast<std::uint8_t>(kind));
   out.number(std::uint8_t{0});
@@ -128,7 +128,7 @@ void Handshake::take(std::span<const std::byte> bytes) {
 
 void Handshake::take_preamble() {
   Reader in(input_);
-  if (in.number<std::uint32_t>() != kMagic) return end_refused({});
+  if (in.number<std::uint32_t>() != kHandshakeMagic) return end_refused({});
   const auto version = in.number<std::uint16_t>();
   const auto kind = static_cast<Kind>(in.number<std::uint8_t>());
   // The layout of a refusal is the same in every version, so that it can always be read.

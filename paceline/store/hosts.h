@@ -14,6 +14,9 @@
 
 namespace paceline::store {
 
+/// A person is told of hosts that are missing after so long, and again.
+inline constexpr std::chrono::seconds kPatience{3};
+
 struct HostOptions {
   int node = 0;            ///< which host this is
   int nodes = 1;           ///< hosts of the job

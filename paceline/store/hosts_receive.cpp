@@ -20,7 +20,6 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::chrono::seconds kPatience{3};  // then a person is told who is missing
 constexpr std::chrono::seconds kFarewell{2};  // for the verdict to leave
 
 /// Another host's launcher. Without a report it does not count yet.

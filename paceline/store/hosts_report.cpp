@@ -16,8 +16,6 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::chrono::seconds kPatience{3};  // then a person is told what is waited for
-
 class Reporter {
  public:
   explicit Reporter(const HostOptions& options)

@@ -11,7 +11,7 @@
 namespace paceline::store {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4d434c50;  // "PLCM"
+constexpr std::uint32_t kMessageMagic = 0x4d434c50;  // "PLCM"
 constexpr std::size_t kPlainHeaderBytes = 16;
 constexpr std::string_view kLabel = "paceline control message";
 constexpr auto kLastCode = static_cast<std::uint8_t>(CommErrc::kAborted);
@@ -185,7 +185,7 @@ void Sealer::append(const Message& message, std::vector<std::byte>& out) {
   const auto payload = encode(message);
   std::vector<std::byte> header;
   Writer fields(header);
-  fields.number(kMagic);
+  fields.number(kMessageMagic);
   fields.number(kProtocolVersion);
   fields.number(static_cast<std::uint16_t>(message.index()));
   fields.number(static_cast<std::uint32_t>(payload.size()));
@@ -206,7 +206,8 @@ std::optional<Message> Opener::next() {
   const auto rest = std::span<const std::byte>(bytes_).subspan(begin_);
   if (rest.size() < kHeaderBytes) return std::nullopt;
   Reader in(rest);
-  if (in.number<std::uint32_t>() != kMagic) throw BadMessage("bytes that are no control message");
+  if (in.number<std::uint32_t>() != kMessageMagic)
+    throw BadMessage("bytes that are no control message");
   if (in.number<std::uint16_t>() != kProtocolVersion)
     throw BadMessage("a control message of another version");
   const auto type = in.number<std::uint16_t>();

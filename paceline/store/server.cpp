@@ -25,16 +25,6 @@ namespace {
 constexpr std::chrono::seconds kHelloLimit{2};
 constexpr std::size_t kMostUnsent = std::size_t{4} << 20;  // a rank that never reads is cut off
 
-/// A rank's connection. Without a session it still owes its hello, or is being told why it must go.
-struct Peer {
-  Channel channel;
-  int rank = 0;
-  Session* session = nullptr;
-  Deadline leave_by = Deadline::after(kHelloLimit);
-  bool told_to_go = false;
-  bool gone = false;
-};
-
 Terms terms_of(const ServerOptions& options) {
   return {.side = Side::kAcceptor,
           .purpose = Purpose::kControl,
@@ -54,6 +44,16 @@ net::Fd prepared(net::Fd listener) {
 }  // namespace
 
 struct Server::State {
+  /// A rank's connection. Without a session it still owes its hello, or is being told why it must go.
+  struct Peer {
+    Channel channel;
+    int rank = 0;
+    Session* session = nullptr;
+    Deadline leave_by = Deadline::after(kHelloLimit);
+    bool told_to_go = false;
+    bool gone = false;
+  };
+
   State(net::Fd socket, const ServerOptions& options)
       : listener(prepared(std::move(socket))),
         gate(listener, terms_of(options)),
