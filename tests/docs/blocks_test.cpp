@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages in docs/ show what commands print: each block is in the output of the command above it.
+// The pages in docs/ show what commands print: each ```text block is in the output of the command
+// above it. A ```console block is one machine's: times differ elsewhere.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -66,6 +67,10 @@ void expect_blocks_in_outputs(const std::string& name, std::size_t least) {
 
 TEST(Docs, the_ring_tutorial_shows_what_the_simulator_prints) {
   expect_blocks_in_outputs("tutorial_ring.md", 6);
+}
+
+TEST(Docs, the_comparison_shows_what_the_simulator_prints) {
+  expect_blocks_in_outputs("dp_and_ddp.md", 4);
 }
 
 }  // namespace
