@@ -59,6 +59,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessRecord, rank, steps, ledger, peak_byte
 
 namespace {
 
+/// As CBOR, which is JSON in binary: JSON refuses names of files that are no UTF-8.
+std::string packed(const json& value) {
+  std::string text;
+  json::to_cbor(value, text);
+  return text;
+}
+
 /// Calls `read`, and says what the text should have been if it is not.
 template <typename F>
 auto reading(const char* what, F&& read) {
@@ -80,12 +87,12 @@ std::string text_of(const TrainingSettings& settings) {
            {"data", settings.data},
            {"text", settings.text}};
   if (settings.algorithm) out["algorithm"] = *settings.algorithm;
-  return out.dump();
+  return packed(out);
 }
 
 TrainingSettings settings_from(const std::string& text) {
   return reading("training settings", [&] {
-    const json in = json::parse(text);
+    const json in = json::from_cbor(text);
     TrainingSettings settings{.contestant = in.at("contestant").get<Contestant>(),
                               .model = in.at("model").get<std::string>(),
                               .batch_size = in.at("batch_size").get<std::int64_t>(),
@@ -98,11 +105,11 @@ TrainingSettings settings_from(const std::string& text) {
   });
 }
 
-std::string text_of(const ProcessRecord& record) { return json(record).dump(); }
+std::string text_of(const ProcessRecord& record) { return packed(record); }
 
 ProcessRecord record_from(const std::string& text) {
   return reading("record of a training run",
-                 [&] { return json::parse(text).get<ProcessRecord>(); });
+                 [&] { return json::from_cbor(text).get<ProcessRecord>(); });
 }
 
 }  // namespace apps

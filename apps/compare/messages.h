@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// @file
-/// Records as JSON texts, the form in which they travel. Both ends are the same program.
+/// Records as bytes, the form in which they travel. Both ends are the same program.
 
 #include <string>
 

@@ -71,7 +71,7 @@ TEST(CompareMessages, come_back_as_they_were) {
                             .learning_rate = 0.1,
                             .seed = 7,
                             .algorithm = Algorithm::kPairwise,
-                            .text = {"a", "b"}};
+                            .text = {"a", "no UTF-8: \xff"}};
   const TrainingSettings again = settings_from(text_of(settings));
   EXPECT_EQ(again.contestant, settings.contestant);
   EXPECT_EQ(again.algorithm, settings.algorithm);
@@ -88,8 +88,8 @@ TEST(CompareMessages, come_back_as_they_were) {
 }
 
 TEST(CompareMessages, say_what_was_due_if_it_is_something_else) {
-  EXPECT_THROW((void)settings_from("{}"), std::runtime_error);
-  EXPECT_THROW((void)record_from("no JSON"), std::runtime_error);
+  EXPECT_THROW((void)settings_from(text_of(ProcessRecord{})), std::runtime_error);
+  EXPECT_THROW((void)record_from("no record"), std::runtime_error);
 }
 
 TEST(Connection, carries_whole_texts_and_knows_its_end) {
