@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/compare/comparison_json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/compare/machine.h"
 #include "apps/compare/words.h"
@@ -19,6 +21,21 @@ Json machine_json() {
           {"system", machine.system}};
 }
 
+/// The participant with the most bytes, and its fellows.
+struct Shares {
+  std::uint64_t busiest = 0;
+  std::vector<std::uint64_t> others = {};
+};
+
+Shares shares_of(std::vector<std::uint64_t> bytes) {
+  if (bytes.empty()) return {};
+  const auto busiest = std::ranges::max_element(bytes);
+  Shares shares{.busiest = *busiest};
+  bytes.erase(busiest);
+  shares.others = std::move(bytes);
+  return shares;
+}
+
 Json bytes_json(const StepTraffic& traffic) {
   std::vector<std::uint64_t> both;
   Json participants = Json::array();
@@ -30,14 +47,9 @@ Json bytes_json(const StepTraffic& traffic) {
   for (const LinkBytes& link : traffic.links) {
     links.push_back({{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}});
   }
-  std::uint64_t busiest = 0;
-  if (!both.empty()) {
-    const std::size_t at = busiest_of(both);
-    busiest = both[at];
-    both.erase(both.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  return {{"busiest", busiest},
-          {"others", both},
+  const Shares shares = shares_of(std::move(both));
+  return {{"busiest", shares.busiest},
+          {"others", shares.others},
           {"per_link", traffic.per_link},
           {"scatter", traffic.scatter_bytes},
           {"gather", traffic.gather_bytes},
@@ -46,16 +58,10 @@ Json bytes_json(const StepTraffic& traffic) {
 }
 
 Json formula_json(const TrafficFormula& formula) {
-  std::vector<std::uint64_t> others = formula.participants;
-  std::uint64_t busiest = 0;
-  if (!others.empty()) {
-    const std::size_t at = busiest_of(others);
-    busiest = others[at];
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(at));
-  }
+  const Shares shares = shares_of(formula.participants);
   return {{"M", formula.model_bytes},
-          {"busiest", busiest},
-          {"others", others},
+          {"busiest", shares.busiest},
+          {"others", shares.others},
           {"per_link", formula.per_link},
           {"text", formula.text}};
 }

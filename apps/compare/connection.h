@@ -3,9 +3,9 @@
 /// @file
 /// Whole texts over a local socket, between the process that compares and those that train.
 
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "paceline/base/deadline.h"
 #include "paceline/net/fd.h"
@@ -30,8 +30,6 @@ class Connection {
   /// Errors  net::TimedOut, net::EndOfStream, net::SystemError; std::runtime_error if a text is
   ///         longer than 1 GiB.
   [[nodiscard]] Text receive(Deadline deadline);
-
-  [[nodiscard]] const net::Fd& socket() const noexcept { return socket_; }
 
  private:
   [[nodiscard]] std::string receive_part(Deadline deadline);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "apps/compare/words.h"
@@ -39,10 +40,11 @@ class Table {
   const Comparison& comparison_;
 };
 
-std::uint64_t least_of_the_others(const RunResult& run) {
-  std::uint64_t least = ~std::uint64_t{0};
-  for (const ParticipantBytes& one : run.traffic.participants) least = std::min(least, one.both());
-  return least;
+std::uint64_t most_of_the_others(const RunResult& run) {
+  const auto& all = run.traffic.participants;
+  std::uint64_t most = 0;
+  for (std::size_t i = 1; i < all.size(); ++i) most = std::max(most, all[i].both());
+  return most;
 }
 
 TableSection Table::process_model() const {
@@ -74,7 +76,7 @@ TableSection Table::gradient_path() const {
         each(Mechanism::kDdp,
              [](auto& run) { return megabytes(run.traffic.participants.front().both()); })},
        both("through any other, per step",
-            [](auto& run) { return megabytes(least_of_the_others(run)); }),
+            [](auto& run) { return megabytes(most_of_the_others(run)); }),
        {"on a ring edge, per step", "there is no ring",
         each(Mechanism::kDdp, [](auto& run) { return megabytes(run.traffic.per_link.front()); })},
        {"parameters sent again, per step",

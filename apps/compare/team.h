@@ -4,6 +4,7 @@
 /// One contestant's processes, as the process that compares sees them.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 

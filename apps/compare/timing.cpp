@@ -9,6 +9,8 @@
 #include <set>
 #include <string>
 
+#include "apps/compare/traffic.h"
+
 namespace paceline::apps {
 namespace {
 
@@ -48,12 +50,6 @@ Intervals common(const Intervals& a, const Intervals& b) {
     (a[i].second < b[j].second ? i : j) += 1;
   }
   return result;
-}
-
-std::set<std::string> labels_of(const ProcessRecord& process) {
-  std::set<std::string> labels;
-  for (const BucketFacts& bucket : process.buckets) labels.insert(bucket.label);
-  return labels;
 }
 
 /// When parameters or gradients of a process were under way.

@@ -69,8 +69,7 @@ StepTraffic traffic_of_ddp(const Measurement& measurement) {
   std::uint64_t messages = 0;
   std::uint64_t headers = 0;
   for (const ProcessRecord& process : measurement.processes) {
-    std::set<std::string> labels;
-    for (const BucketFacts& bucket : process.buckets) labels.insert(bucket.label);
+    const std::set<std::string> labels = labels_of(process);
     for (const CallRecord& call : process.ledger.calls) {
       if (!labels.contains(call.label)) continue;
       for (const PeerTraffic& peer : call.peers) {
@@ -125,6 +124,12 @@ std::string text_of_ddp(const std::vector<BucketFacts>& buckets) {
 
 }  // namespace
 
+std::set<std::string> labels_of(const ProcessRecord& process) {
+  std::set<std::string> labels;
+  for (const BucketFacts& bucket : process.buckets) labels.insert(bucket.label);
+  return labels;
+}
+
 StepTraffic traffic_of(const Measurement& measurement) {
   switch (measurement.contestant.mechanism) {
     case Mechanism::kDp: return traffic_of_dp(measurement);
@@ -152,10 +157,6 @@ TrafficFormula formula_of(const Measurement& measurement) {
     formula.text = "one process sends nothing";
   }
   return formula;
-}
-
-std::size_t busiest_of(const std::vector<std::uint64_t>& bytes) {
-  return static_cast<std::size_t>(std::ranges::max_element(bytes) - bytes.begin());
 }
 
 std::vector<std::uint64_t> ddp_formula(const std::vector<BucketFacts>& buckets, int world) {

@@ -4,6 +4,7 @@
 /// What parameters and gradients cost in bytes: as the ledgers say, and in closed form.
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,13 +45,13 @@ struct TrafficFormula {
   std::string text = {};
 };
 
+/// The labels of the calls that carry a process's buckets.
+[[nodiscard]] std::set<std::string> labels_of(const ProcessRecord& process);
+
 /// Errors  std::logic_error if steps differ in what they moved: they must not.
 [[nodiscard]] StepTraffic traffic_of(const Measurement& measurement);
 
 [[nodiscard]] TrafficFormula formula_of(const Measurement& measurement);
-
-/// The place of the participant with the most bytes; the first if several have.
-[[nodiscard]] std::size_t busiest_of(const std::vector<std::uint64_t>& bytes);
 
 /// Sent + received by each rank of N in one step of DDP, in closed form.
 [[nodiscard]] std::vector<std::uint64_t> ddp_formula(const std::vector<BucketFacts>& buckets,

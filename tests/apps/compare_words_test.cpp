@@ -64,6 +64,15 @@ TEST(Table, has_the_four_dimensions_and_fills_every_cell) {
   EXPECT_EQ(table[0].rows[0].ddp, "N=2: 2; N=3: 3");
 }
 
+TEST(Table, tells_rank_0_from_the_others) {
+  Comparison comparison = sample_comparison();
+  comparison.runs[3].traffic.participants = {{.sent = 1'000'000}, {.sent = 2'000'000}};
+  comparison.runs[5].traffic.participants = {{}, {.sent = 3'000'000}, {.sent = 4'000'000}};
+  const auto rows = table_of(comparison)[1].rows;
+  EXPECT_EQ(rows[1].ddp, "N=2: 1.00 MB; N=3: 0.00 MB");
+  EXPECT_EQ(rows[2].ddp, "N=2: 2.00 MB; N=3: 4.00 MB");
+}
+
 TEST(Megabytes, have_three_digits_and_a_unit) {
   EXPECT_EQ(megabytes(9'599'056), "9.60 MB");
   EXPECT_EQ(megabytes(28'797'168), "28.8 MB");
