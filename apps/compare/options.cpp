@@ -16,7 +16,8 @@
 namespace paceline::apps {
 namespace {
 
-constexpr int kMostRanks = 64;  // each is a process with a LibTorch of its own
+constexpr int kMostRanks = 64;               // each is a process with a LibTorch of its own
+constexpr std::int64_t kMostSteps = 10'000;  // what each moved is kept until the end
 
 constexpr const char* kFooter =
     "Trains the same model on the same data from the same start four ways: in one process on one\n"
@@ -139,8 +140,9 @@ void require_distinct_files(const CompareOptions& options) {
 }
 
 void check_numbers(const CompareOptions& options) {
-  if (options.steps < 1) {
-    throw UsageError(fmt::format("--steps is {}: it must be at least 1", options.steps));
+  if (options.steps < 1 || options.steps > kMostSteps) {
+    throw UsageError(
+        fmt::format("--steps is {}: it must be from 1 to {}", options.steps, kMostSteps));
   }
   if (options.batch_size < 1) {
     throw UsageError(fmt::format("--batch-size is {}: it must be at least 1", options.batch_size));

@@ -18,14 +18,14 @@ struct TextSource {
   std::string name = {};                      ///< for people: the files
   std::vector<std::uint8_t> characters = {};  ///< indices below vocabulary
   int vocabulary = 0;
-  /// Sequences: one begins at every character that kContext + 1 characters follow.
+  /// Sequences: one begins at every character that kContext others follow.
   [[nodiscard]] std::size_t count() const noexcept { return characters.size() - kContext; }
 };
 
 /// Reads `files` one after the other; with none, the texts of /usr/share/common-licenses.
 ///
-/// Errors  std::runtime_error that names the file: missing, unreadable, empty; UsageError if they
-///         hold fewer than `least` sequences.
+/// Errors  std::runtime_error that names a file that cannot be read; UsageError if all together hold
+///         fewer than `least` sequences.
 [[nodiscard]] TextSource read_text(const std::vector<std::string>& files, std::size_t least);
 
 }  // namespace paceline::apps

@@ -17,6 +17,12 @@ namespace {
 
 using Links = std::map<std::pair<int, int>, std::uint64_t>;
 
+void require_whole(const ProcessRecord& process) {
+  if (process.ledger.left_out == 0) return;
+  throw std::logic_error(fmt::format("the ledger of process {} left out {} records", process.rank,
+                                     process.ledger.left_out));
+}
+
 /// What one step moved, if `total` is what `steps` of them did.
 std::uint64_t per_step(std::uint64_t total, std::size_t steps) {
   if (total % steps == 0) return total / steps;
@@ -131,6 +137,7 @@ std::set<std::string> labels_of(const ProcessRecord& process) {
 }
 
 StepTraffic traffic_of(const Measurement& measurement) {
+  std::ranges::for_each(measurement.processes, require_whole);
   switch (measurement.contestant.mechanism) {
     case Mechanism::kDp: return traffic_of_dp(measurement);
     case Mechanism::kDdp: return traffic_of_ddp(measurement);

@@ -48,7 +48,7 @@ struct TrafficFormula {
 /// The labels of the calls that carry a process's buckets.
 [[nodiscard]] std::set<std::string> labels_of(const ProcessRecord& process);
 
-/// Errors  std::logic_error if steps differ in what they moved: they must not.
+/// Errors  std::logic_error if steps differ in what they moved, or a ledger is not whole.
 [[nodiscard]] StepTraffic traffic_of(const Measurement& measurement);
 
 [[nodiscard]] TrafficFormula formula_of(const Measurement& measurement);

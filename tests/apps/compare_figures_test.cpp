@@ -52,6 +52,12 @@ TEST(Traffic, of_steps_that_differ_is_an_error_of_ours) {
   EXPECT_THROW((void)traffic_of(measurement), std::logic_error);
 }
 
+TEST(Traffic, of_a_ledger_that_is_not_whole_is_an_error_of_ours) {
+  Measurement measurement = sample::ddp(2, 30);
+  measurement.processes[1].ledger.left_out = 4;
+  EXPECT_THROW((void)traffic_of(measurement), std::logic_error);
+}
+
 TEST(Traffic, formulas_are_what_the_simulator_counts) {
   const std::vector<BucketFacts> buckets{
       {.label = "a", .count = 1003},

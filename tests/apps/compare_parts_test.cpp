@@ -51,6 +51,7 @@ TEST(CompareOptions, name_what_is_wrong) {
   expect_refused({"-n", "65"}, "65 is not from 2 to 64");
   expect_refused({"--model", "bert"}, "--model bert: must be cnn, mlp or gpt");
   expect_refused({"--steps", "0"}, "--steps is 0");
+  expect_refused({"--steps", "9223372036854775807"}, "it must be from 1 to 10000");
   expect_refused({"--batch-size", "0"}, "--batch-size is 0");
   expect_refused({"--batch-size", "255"}, "--batch-size 255 does not divide by 2 ranks");
   expect_refused({"--lr", "-1"}, "--lr is -1");

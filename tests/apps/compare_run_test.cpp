@@ -113,9 +113,9 @@ TEST(Compare, says_what_training_says_when_it_diverges) {
 
 TEST(Compare, leaves_nothing_behind_when_it_is_killed) {
   const Folder folder;
-  Command command({"compare", "-n", "2", "--model", "mlp", "--steps", "100000", "--batch-size", "8",
+  Command command({"compare", "-n", "2", "--model", "mlp", "--steps", "10000", "--batch-size", "8",
                    "--json", folder.path() + "/out.json"});
-  ASSERT_TRUE(command.wait_for_error("DDP, 2 ranks, step 5 of 100000")) << command.error();
+  ASSERT_TRUE(command.wait_for_error("DDP, 2 ranks, step 5 of 10000")) << command.error();
   command.signal(9);
   EXPECT_TRUE(command.all_gone());
   EXPECT_TRUE(fs::is_empty(folder.path()));

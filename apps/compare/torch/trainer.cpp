@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -21,6 +22,9 @@ namespace {
 
 using Batch = torch::data::Example<>;
 using Clock = std::chrono::steady_clock;
+
+// Of a ledger: bytes per step need every record.
+constexpr std::size_t kUnbounded = std::numeric_limits<std::size_t>::max();
 
 /// The samples of each step. Together, the ranks of any world take the same ones in the same step:
 /// each pass uses only whole batches.
@@ -170,7 +174,7 @@ class DpTrainer final : public TrainerBase {
 
   void start_recording() override {
     TrainerBase::start_recording();
-    dp_.start_ledger();
+    dp_.start_ledger(kUnbounded);
   }
 
   ProcessRecord take_record() override {
@@ -193,8 +197,8 @@ class RankTrainer final : public TrainerBase {
 
   void start_recording() override {
     TrainerBase::start_recording();
-    comm_.start_ledger();
-    ddp_.start_ledger();
+    comm_.start_ledger(kUnbounded);
+    ddp_.start_ledger(kUnbounded);
   }
 
   ProcessRecord take_record() override {
