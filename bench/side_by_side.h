@@ -36,7 +36,8 @@ inline double timed(Communicator& comm, const Job& job) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / job.runs;
 }
 
-/// Rank 0 prints the medians of `rounds` rounds and the median of their ratios. Every rank calls it.
+/// Rank 0 prints the medians of `rounds` rounds and the median of their ratios. Every rank calls
+/// it.
 inline void off_and_on(Communicator& comm, const std::string& name, const Job& job, int rounds) {
   std::vector<double> off, on, ratio;
   (void)timed(comm, job);  // warms up

@@ -59,8 +59,9 @@ struct Comparison {
   bool losses_agree = false;
 };
 
-/// Losses may differ by so much, relatively. Sums in another order differ by 1e-7; in 60 steps training
-/// made up to 5e-4 of that. A gradient that is wrong by a factor or a bucket gives far more.
+/// Losses may differ by so much, relatively. Sums in another order differ by 1e-7; in 60 steps
+/// training made up to 5e-4 of that. A gradient that is wrong by a factor or a bucket gives far
+/// more.
 inline constexpr double kLossTolerance = 5e-3;
 
 /// Errors  std::logic_error if a ledger contradicts itself.

@@ -16,8 +16,8 @@ struct Origin {
   std::string made = {};
 };
 
-/// Bytes are per step. The fields are those that `paceline compare --help` names, and what the report
-/// shows besides.
+/// Bytes are per step. The fields are those that `paceline compare --help` names, and what the
+/// report shows besides.
 [[nodiscard]] std::string json_of(const Comparison& comparison, const Origin& origin);
 
 }  // namespace paceline::apps

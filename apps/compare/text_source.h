@@ -24,8 +24,8 @@ struct TextSource {
 
 /// Reads `files` one after the other; with none, the texts of /usr/share/common-licenses.
 ///
-/// Errors  std::runtime_error that names a file that cannot be read; UsageError if all together hold
-///         fewer than `least` sequences.
+/// Errors  std::runtime_error that names a file that cannot be read; UsageError if all together
+///         hold fewer than `least` sequences.
 [[nodiscard]] TextSource read_text(const std::vector<std::string>& files, std::size_t least);
 
 }  // namespace paceline::apps

@@ -83,8 +83,8 @@ class DdpBase {
   /// Errors  UsageError if `capacity`, the records that are kept, is 0.
   void start_ledger(std::size_t capacity = kLedgerCapacity);
 
-  /// The phases that have begun and ended since start_ledger(), in the order of their ends; switches
-  /// the ledger off.
+  /// The phases that have begun and ended since start_ledger(), in the order of their ends;
+  /// switches the ledger off.
   ///
   ///   kForward   a forward with gradients on, in the module alone: the wrapper's checks and the
   ///              broadcast of buffers lie before it.

@@ -44,7 +44,8 @@ net::Fd prepared(net::Fd listener) {
 }  // namespace
 
 struct Server::State {
-  /// A rank's connection. Without a session it still owes its hello, or is being told why it must go.
+  /// A rank's connection. Without a session it still owes its hello, or is being told why it must
+  /// go.
   struct Peer {
     Channel channel;
     int rank = 0;
