@@ -113,8 +113,11 @@ double largest_difference(const std::vector<RunResult>& runs) {
 
 }  // namespace
 
-Comparison compare(const CompareOptions& options, const std::vector<Measurement>& measurements) {
-  Comparison comparison{.options = options, .facts = measurements.front().processes.front().facts};
+Comparison compare(const CompareOptions& options,
+                   const std::vector<Measurement>& measurements,
+                   double load_before) {
+  Comparison comparison{.options = options, .load_before = load_before};
+  comparison.facts = measurements.front().processes.front().facts;
   for (const Measurement& measurement : measurements) {
     comparison.runs.push_back(result_of(measurement, options.batch_size));
   }

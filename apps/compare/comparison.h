@@ -51,6 +51,7 @@ struct ScaleRow {
 
 struct Comparison {
   CompareOptions options = {};
+  double load_before = 0;  ///< of the machine, before anything was started
   ModelFacts facts = {};
   std::vector<RunResult> runs = {};  ///< in the order of contestants_for()
   std::vector<ScaleRow> scale = {};  ///< 2, 4, … 1,024 and the numbers that were measured
@@ -66,7 +67,8 @@ inline constexpr double kLossTolerance = 5e-3;
 
 /// Errors  std::logic_error if a ledger contradicts itself.
 [[nodiscard]] Comparison compare(const CompareOptions& options,
-                                 const std::vector<Measurement>& measurements);
+                                 const std::vector<Measurement>& measurements,
+                                 double load_before = 0);
 
 /// The run of that kind; the fastest if `ranks` is 0. Null if there is none.
 [[nodiscard]] const RunResult* find_run(const Comparison& comparison,

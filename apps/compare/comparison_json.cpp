@@ -204,6 +204,7 @@ std::string json_of(const Comparison& comparison, const Origin& origin) {
               {"tensors", facts.tensors}}},
             {"data", {{"name", facts.data_name}, {"samples", facts.samples}, {"unit", facts.unit}}},
             {"settings", settings_json(comparison.options)}};
+  json["machine"]["load_before"] = comparison.load_before;
   json["machine"]["libtorch"] = facts.libtorch;
   json["runs"] = Json::array();
   for (const RunResult& run : comparison.runs) json["runs"].push_back(run_json(run));

@@ -54,8 +54,9 @@ std::string row_text(const TableRow& row, std::size_t width) {
   std::string text;
   for (std::size_t i = 0; i < std::max({what.size(), dp.size(), ddp.size()}); ++i) {
     const auto at = [i](const auto& lines) { return i < lines.size() ? lines[i] : ""; };
-    text += fmt::format("{}{}{}\n", padded("  " + at(what), kWhat + 1), padded(at(dp), width + 2),
-                        at(ddp));
+    std::string line = padded("  " + at(what), kWhat + 1) + padded(at(dp), width + 2) + at(ddp);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
   }
   return text;
 }
@@ -90,7 +91,7 @@ std::string introduction_of(const CompareOptions& options) {
   return fmt::format(
       "Compares one thread, all cores, DP and DDP with {} ranks: {}, {} steps of {} "
       "samples, taking turns.\n",
-      fmt::join(options.ranks, " and "), options.model, options.steps, options.batch_size);
+      fmt::join(options.ranks, ", "), options.model, options.steps, options.batch_size);
 }
 
 std::string text_of(const Comparison& comparison, std::size_t columns) {

@@ -2,6 +2,7 @@
 #include "apps/compare/machine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "paceline/net/host.h"
@@ -43,7 +44,8 @@ Machine this_machine() {
   return {.cores = net::usable_cores(),
           .cpu = or_unknown(value_of("/proc/cpuinfo", "model name")),
           .memory_bytes = memory_bytes(),
-          .system = release.empty() ? "unknown" : "Linux " + release};
+          .system = release.empty() ? "unknown" : "Linux " + release,
+          .load = std::strtod(first_line("/proc/loadavg").c_str(), nullptr)};
 }
 
 }  // namespace paceline::apps

@@ -13,6 +13,7 @@ struct Machine {
   std::string cpu;
   std::uint64_t memory_bytes = 0;
   std::string system;
+  double load = 0;  ///< processes that want a core, mean of the last minute
 };
 
 /// What the system does not tell is "unknown", or 0.

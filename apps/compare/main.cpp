@@ -12,6 +12,7 @@
 
 #include "apps/compare/comparison_json.h"
 #include "apps/compare/comparison_text.h"
+#include "apps/compare/machine.h"
 #include "apps/compare/report_html.h"
 #include "apps/compare/text_source.h"
 #include "apps/compare/trace.h"
@@ -105,10 +106,11 @@ int run(int argc, char** argv) {
   std::fflush(stdout);
 
   Progress progress;
+  const double load_before = this_machine().load;
   const std::vector<Measurement> measurements =
       train_all(*options, [&](const Standing& standing) { progress.show(standing); });
   progress.end();
-  const Comparison comparison = compare(*options, measurements);
+  const Comparison comparison = compare(*options, measurements, load_before);
   const std::string json =
       json_of(comparison,
               {.version = PACELINE_VERSION,

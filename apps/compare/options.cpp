@@ -22,9 +22,9 @@ constexpr std::int64_t kMostSteps = 10'000;  // what each moved is kept until th
 constexpr const char* kFooter =
     "Trains the same model on the same data from the same start four ways: in one process on one\n"
     "thread and on all cores, with DataParallel (one process, a thread per device) and with\n"
-    "DistributedDataParallel (one process per rank). All take turns in one run, a few steps each,\n"
-    "so that what else the machine does hits all alike. Prints a conclusion and a table; the exit\n"
-    "code is 1 if the losses do not agree.\n\n"
+    "DistributedDataParallel (one process per rank). All take turns in one run, a few steps each;\n"
+    "let the machine be quiet. Prints a conclusion and a table; the exit code is 1 if the losses\n"
+    "do not agree.\n\n"
     "  paceline compare                       2 and 4 ranks, CNN on Fashion-MNIST, 60 steps\n"
     "  paceline compare -n 2 --model mlp      quick: seconds\n"
     "  paceline compare -n 2,4 --html r.html  figures, a ring to step through, a timeline\n"
@@ -97,7 +97,7 @@ void declare(CLI::App& app, CompareOptions& options, Texts& texts) {
       ->type_name("N,N");
   app.add_option("--model", options.model, "cnn, mlp (images) or gpt (characters) (cnn)")
       ->type_name("NAME");
-  add_number(app, "--steps", options.steps, "steps that are measured, each way (60)")
+  add_number(app, "--steps", options.steps, "steps that are measured, each way, up to 10,000 (60)")
       ->type_name("K");
   add_number(app, "--batch-size", options.batch_size,
              "samples per step on all ranks together (cnn, mlp 256; gpt 32)")

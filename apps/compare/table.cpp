@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "apps/compare/machine.h"
 #include "apps/compare/words.h"
 
 namespace paceline::apps {
@@ -39,6 +40,12 @@ class Table {
 
   const Comparison& comparison_;
 };
+
+/// How a rank's bytes grow. Only for a ring it can be said without looking at N.
+std::string growth_words(const RunResult& ddp) {
+  return ddp.formula.per_link.empty() ? "depends on each bucket's algorithm. "
+                                      : "all but constant, 4(N-1)/N·M. ";
+}
 
 std::uint64_t most_of_the_others(const RunResult& run) {
   const auto& all = run.traffic.participants;
@@ -78,7 +85,11 @@ TableSection Table::gradient_path() const {
        both("through any other, per step",
             [](auto& run) { return megabytes(most_of_the_others(run)); }),
        {"on a ring edge, per step", "there is no ring",
-        each(Mechanism::kDdp, [](auto& run) { return megabytes(run.traffic.per_link.front()); })},
+        each(Mechanism::kDdp,
+             [](auto& run) {
+               return run.formula.per_link.empty() ? "not every bucket goes round a ring"
+                                                   : megabytes(run.traffic.per_link.front());
+             })},
        {"parameters sent again, per step",
         each(Mechanism::kDp,
              [](auto& run) { return megabytes(run.traffic.participants.front().sent); }),
@@ -146,7 +157,7 @@ TableSection Table::scale() const {
           {{"hosts", "one: all devices belong to one process",
             "one or many: ranks meet over the network"},
            {"busiest participant, per step", "grows with N, 2(N-1)·M. " + growth(true),
-            "all but constant, 4(N-1)/N·M on a ring. " + growth(false)},
+            growth_words(*find_run(comparison_, Mechanism::kDdp)) + growth(false)},
            {"memory of device 0 / rank 0", memory(Mechanism::kDp, last.dp_device0_bytes),
             memory(Mechanism::kDdp, last.ddp_rank0_bytes)}}};
 }
@@ -162,12 +173,20 @@ std::vector<std::string> notes_of(const Comparison& comparison) {
   std::vector<std::string> notes{
       "Bytes are payload of parameters and gradients in one step; a megabyte is 10^6 bytes.",
       "A step is forward, backward and the optimizer; batches are made before it. Of several "
-      "ranks, "
-      "the slowest counts.",
+      "ranks, the slowest counts.",
       "All devices and ranks of this run are on one host: what a network would cost is not "
       "measured.",
       "Memory is that of parameters, gradients and outputs; what autograd keeps for backward is "
-      "not measured."};
+      "not measured. On the CPU all devices share the process's memory, which holds N times the "
+      "parameters."};
+  const int cores = this_machine().cores;
+  if (comparison.load_before > cores / 2.0) {
+    notes.push_back(
+        fmt::format("The machine was busy before this began (load {:.1f} on {} cores): times "
+                    "depend on what else "
+                    "it did, and ways with more threads get a larger share of it. Bytes do not.",
+                    comparison.load_before, cores));
+  }
   if (!comparison.losses_agree) {
     notes.emplace_back(
         "The losses do not agree: times and bytes of different trainings say little.");

@@ -22,7 +22,7 @@ namespace paceline::apps {
 namespace {
 
 constexpr auto kStart = std::chrono::minutes(2);  // LibTorch, data, the meeting of ranks
-constexpr auto kTurn = std::chrono::hours(1);     // a few steps, whatever the model
+constexpr auto kTurn = std::chrono::minutes(60);  // a few steps, whatever the model
 constexpr auto kAnswer = std::chrono::minutes(1);
 constexpr auto kFarewell = std::chrono::seconds(5);  // from a closed socket to the end of a process
 
@@ -90,7 +90,7 @@ Team::Team(const TrainingSettings& settings, const MeetingPlace& place, int numb
       child_(start(contestant_, place.name, number)) {
   accept_all(place, number);
   say(word::kSettings, text_of(settings));
-  for (std::size_t r = 0; r < ranks_.size(); ++r) (void)hear(r, word::kReady);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) (void)hear(r, word::kReady, kStart);
 }
 
 void Team::accept_all(const MeetingPlace& place, int number) {
@@ -124,7 +124,7 @@ void Team::adopt(net::Fd socket, int number) {
 double Team::run(std::int64_t steps) {
   say(word::kRun, std::to_string(steps));
   double sum = 0;
-  for (std::size_t r = 0; r < ranks_.size(); ++r) sum += std::stod(hear(r, word::kDone));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) sum += std::stod(hear(r, word::kDone, kTurn));
   return sum / static_cast<double>(ranks_.size());
 }
 
@@ -136,7 +136,7 @@ std::vector<ProcessRecord> Team::finish() {
   say(word::kFinish, "");
   std::vector<ProcessRecord> records;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    records.push_back(record_from(hear(r, word::kRecord)));
+    records.push_back(record_from(hear(r, word::kRecord, kTurn)));
   }
   const auto end = child_.wait(Deadline::after(kAnswer));
   if (!end) fail("it did not end after training");
@@ -154,12 +154,12 @@ void Team::say(const char* what, const std::string& body) {
   }
 }
 
-std::string Team::hear(std::size_t rank, const char* expected) {
+std::string Team::hear(std::size_t rank, const char* expected, std::chrono::minutes limit) {
   Connection::Text text;
   try {
-    text = ranks_[rank]->receive(Deadline::after(kTurn));
+    text = ranks_[rank]->receive(Deadline::after(limit));
   } catch (const net::TimedOut&) {
-    fail("it has not answered for an hour");
+    fail(fmt::format("it has not answered for {} minutes", limit.count()));
   } catch (const net::SystemError&) {
     fail_by_end(fmt::format("the process of rank {} is gone", rank));
   }

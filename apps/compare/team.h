@@ -3,6 +3,7 @@
 /// @file
 /// One contestant's processes, as the process that compares sees them.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,7 +54,9 @@ class Team {
   void accept_all(const MeetingPlace& place, int number);
   void adopt(net::Fd socket, int number);
   void say(const char* what, const std::string& body);
-  [[nodiscard]] std::string hear(std::size_t rank, const char* expected);
+  [[nodiscard]] std::string hear(std::size_t rank,
+                                 const char* expected,
+                                 std::chrono::minutes limit);
   [[noreturn]] void fail(const std::string& why) const;
   [[noreturn]] void fail_by_end(const std::string& what);
 

@@ -32,7 +32,8 @@ struct Standing {
 };
 
 /// Starts all, lets them warm up, then gives each a few steps at a time, forwards and backwards
-/// through the list, so that what else the machine does meets all alike.
+/// through the list, so that a busy moment of the machine does not
+/// fall on one of them alone.
 ///
 /// Errors  std::runtime_error that names the contestant that failed, and why.
 [[nodiscard]] std::vector<Measurement> train_all(

@@ -27,13 +27,13 @@ std::string why_dp_or_ddp(const RunResult& winner, const Comparison& comparison)
   const RunResult& ddp = *find_run(comparison, Mechanism::kDdp);
   const Communication dp_cost = dp.communication.value_or(Communication{});
   const Communication ddp_cost = ddp.communication.value_or(Communication{});
-  const std::string dp_text = fmt::format(
-      "DP copies parameters and gradients for {:.1f} ms of each step, {:.0f} % of it "
-      "behind backward",
-      dp_cost.ms, 100 * dp_cost.share_hidden());
-  const std::string ddp_text =
-      fmt::format("DDP's all-reduce takes {:.1f} ms, {:.0f} % of it behind backward", ddp_cost.ms,
-                  100 * ddp_cost.share_hidden());
+  const std::string dp_text =
+      fmt::format("DP copies parameters and gradients for {:.1f} ms of each step, outside backward",
+                  dp_cost.ms - dp_cost.hidden_ms);
+  const std::string ddp_text = fmt::format(
+      "a rank of DDP waits {:.1f} ms for buckets that backward does not hide, slower ranks "
+      "included",
+      ddp_cost.ms - ddp_cost.hidden_ms);
   const bool dp_won = winner.contestant.mechanism == Mechanism::kDp;
   return dp_won ? ddp_text + "; " + dp_text : dp_text + "; " + ddp_text;
 }
@@ -41,7 +41,10 @@ std::string why_dp_or_ddp(const RunResult& winner, const Comparison& comparison)
 std::string why(const RunResult& winner, const Comparison& comparison) {
   switch (winner.contestant.mechanism) {
     case Mechanism::kSingle:
-      return "the model or the batch is so small that sharing the work costs more than it saves";
+      return fmt::format(
+          "on the {} cores of this machine, sharing this model's work costs more than "
+          "it saves",
+          net::usable_cores());
     case Mechanism::kSingleAllCores:
       return fmt::format(
           "LibTorch's own threads use the {} cores better than copies of the model "

@@ -39,7 +39,8 @@ TEST(Verdict, is_made_of_the_figures) {
       << text;  // 12 in 30 ms: 28 and two for the slowest rank
   EXPECT_TRUE(holds(text, "1.40 times as fast as DP, 3 devices")) << text;
   EXPECT_TRUE(holds(text, "2.00 times as fast as one thread")) << text;
-  EXPECT_TRUE(holds(text, "all-reduce takes 4.0 ms, 50 % of it behind backward")) << text;
+  EXPECT_TRUE(holds(text, "waits 2.0 ms for buckets that backward does not hide")) << text;
+  EXPECT_TRUE(holds(text, "DP copies parameters and gradients for 4.0 ms")) << text;
 }
 
 TEST(Verdict, calls_a_draw_a_draw) {
@@ -71,6 +72,27 @@ TEST(Table, tells_rank_0_from_the_others) {
   const auto rows = table_of(comparison)[1].rows;
   EXPECT_EQ(rows[1].ddp, "N=2: 1.00 MB; N=3: 0.00 MB");
   EXPECT_EQ(rows[2].ddp, "N=2: 2.00 MB; N=3: 4.00 MB");
+}
+
+TEST(Table, promises_a_ring_only_where_there_is_one) {
+  auto measurements = sample::measurements();
+  for (Measurement& one : measurements) {
+    for (auto& process : one.processes) {
+      for (auto& bucket : process.buckets) bucket.algorithm = Algorithm::kOneStage;
+    }
+  }
+  const auto table = table_of(compare(sample::options({2, 3}), measurements));
+  EXPECT_TRUE(holds(table[1].rows[3].ddp, "not every bucket goes round a ring"));
+  EXPECT_TRUE(holds(table[3].rows[1].ddp, "depends on each bucket's algorithm"));
+  EXPECT_TRUE(holds(table_of(sample_comparison())[3].rows[1].ddp, "all but constant"));
+}
+
+TEST(Notes, tell_of_a_machine_that_was_busy) {
+  const auto notes = [](double load) {
+    return notes_of(compare(sample::options({2, 3}), sample::measurements(), load));
+  };
+  EXPECT_EQ(notes(1e6).size(), notes(0).size() + 1);
+  EXPECT_TRUE(holds(notes(1e6).back(), "busy before this began (load 1000000.0"));
 }
 
 TEST(Megabytes, have_three_digits_and_a_unit) {

@@ -70,7 +70,7 @@ function howMeasured(data) {
     ["data", `${samples.name ?? NOT_MEASURED}, ${whole(samples.samples)} ${samples.unit ?? "samples"}`],
     ["settings", `${whole(settings.steps)} steps after ${whole(settings.warm_up_steps)} to warm up, global batch of ${whole(settings.batch_size)}, all-reduce by ${settings.algorithm ?? NOT_MEASURED}, learning rate ${small(settings.learning_rate)}`],
     ["bytes", "Payload of parameters and gradients, as the ledger counted it at the links, per step. Headers, inputs and outputs are counted apart."],
-    ["times", "The runs took turns, a few steps at a time, so that a busy moment of the machine meets all alike."],
+    ["times", "The runs took turns, a few steps at a time, so that a busy moment of the machine does not fall on one of them alone."],
     ["hidden", "The share of the time of communication that lies within backward's computing."]];
   return [
     el("dl", {}, entries.flatMap(([word, meaning]) => [el("dt", {}, word), el("dd", {}, meaning)])),
