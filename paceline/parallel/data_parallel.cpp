@@ -19,32 +19,41 @@ std::string text_of(std::size_t place, const c10::Device& device) {
   return "devices[" + std::to_string(place) + "] (" + device.str() + ")";
 }
 
-// Why this device cannot be used; empty if it can.
+// Why these devices cannot be used together; empty if this one can.
 std::string problem_of(const std::vector<c10::Device>& devices, std::size_t place) {
   const c10::Device& device = devices[place];
   if (device.type() != devices.front().type()) return "is of another kind than devices[0]";
   if (device.is_cpu()) return {};
   if (!device.has_index()) return "lacks an index, such as " + device.str() + ":0";
-  const int count = count_of_devices(device.type());
-  if (device.index() >= count) {
-    return "does not exist: LibTorch sees " + std::to_string(count) + " devices of this kind" +
-           (count == 0 ? ", or the program is not linked with its library for them" : "");
-  }
   const auto first = std::find(devices.begin(), devices.end(), device);
   const auto twin = static_cast<std::size_t>(first - devices.begin());
   return twin == place ? "" : "is devices[" + std::to_string(twin) + "] again";
+}
+
+// Why there is no such device; empty if there is.
+std::string absence_of(const c10::Device& device) {
+  const int count = count_of_devices(device.type());
+  if (device.is_cpu() || device.index() < count) return {};
+  return "does not exist: LibTorch sees " + std::to_string(count) + " devices of this kind" +
+         (count == 0 ? "; is the program linked with LibTorch's library for them?" : "");
 }
 
 std::vector<c10::Device> usable(std::vector<c10::Device> devices) {
   if (devices.empty()) {
     throw UsageError("DataParallel: there is no device; paceline::cpu_devices(2) makes two");
   }
-  for (std::size_t place = 0; place < devices.size(); ++place) {
-    const std::string problem = problem_of(devices, place);
-    if (!problem.empty()) {
-      throw UsageError("DataParallel: " + text_of(place, devices[place]) + " " + problem);
+  const auto refuse_if = [&](std::size_t place, const std::string& why) {
+    if (!why.empty()) {
+      throw UsageError("DataParallel: " + text_of(place, devices[place]) + " " + why);
     }
+  };
+  const std::vector<c10::Device> given = devices;
+  for (std::size_t place = 0; place < given.size(); ++place) {
+    refuse_if(place, problem_of(given, place));
     if (devices[place].is_cpu()) devices[place] = c10::Device(c10::kCPU);
+  }
+  for (std::size_t place = 0; place < given.size(); ++place) {
+    refuse_if(place, absence_of(given[place]));
   }
   return devices;
 }

@@ -37,7 +37,7 @@ std::exception_ptr thrown_by(const DeviceThreads::Task& task, std::size_t device
 }  // namespace
 
 DeviceThreads::DeviceThreads(std::size_t count, int intra_op_threads)
-    : tasks_(count), errors_(count) {
+    : at_work_(count), tasks_(count), errors_(count) {
   const KeepDefaultThreads keep;
   (void)at::get_num_threads();  // the caller's own number is settled before others set theirs
   for (std::size_t device = 0; device < count; ++device) {
@@ -45,61 +45,63 @@ DeviceThreads::DeviceThreads(std::size_t count, int intra_op_threads)
       serve(stop, device, intra_op_threads);
     });
   }
-  MutexLock lock(mutex_);
-  while (ready_ < count) done_.wait(lock);
+  wait();
 }
 
 DeviceThreads::~DeviceThreads() = default;
 
 void DeviceThreads::serve(const std::stop_token& stop, std::size_t device, int intra_op_threads) {
+  (void)at::get_num_threads();  // else the first use would put the default back
   at::set_num_threads(intra_op_threads);
   const std::stop_callback wake(stop, [this] {
     const MutexLock lock(mutex_);
     handed_out_.notify_all();
   });
   MutexLock lock(mutex_);
-  ++ready_;
-  done_.notify_all();
   while (true) {
+    if (--at_work_ == 0) done_.notify_one();
     while (tasks_[device] == nullptr && !stop.stop_requested()) handed_out_.wait(lock);
     if (tasks_[device] == nullptr) return;
-    const Task& task = *tasks_[device];
+    const Task& task = *std::exchange(tasks_[device], nullptr);
     lock.unlock();
     std::exception_ptr error = thrown_by(task, device);
     lock.lock();
     errors_[device] = std::move(error);
-    tasks_[device] = nullptr;
-    done_.notify_all();
   }
 }
 
-void DeviceThreads::hand_out(std::size_t device, const Task& task) {
+void DeviceThreads::hand_out(std::size_t first, std::size_t end, const Task& task) {
   const MutexLock lock(mutex_);
-  tasks_[device] = &task;
+  for (std::size_t device = first; device < end; ++device) {
+    tasks_[device] = &task;
+    ++at_work_;
+  }
   handed_out_.notify_all();
 }
 
-std::exception_ptr DeviceThreads::await(std::size_t device) {
+void DeviceThreads::wait() {
   MutexLock lock(mutex_);
-  while (tasks_[device] != nullptr) done_.wait(lock);
-  return std::exchange(errors_[device], nullptr);
+  while (at_work_ != 0) done_.wait(lock);
 }
 
 std::vector<std::exception_ptr> DeviceThreads::run(std::size_t count,
                                                    const Task& task,
                                                    Order order) {
-  std::vector<std::exception_ptr> errors(count);
+  std::exception_ptr of_caller;
   if (order == Order::kInTurn) {
     for (std::size_t device = 0; device < count; ++device) {
-      hand_out(device, task);
-      errors[device] = await(device);
+      hand_out(device, device + 1, task);
+      wait();
     }
-    return errors;
+  } else {
+    hand_out(order == Order::kFirstOnCaller ? 1 : 0, count, task);
+    if (order == Order::kFirstOnCaller) of_caller = thrown_by(task, 0);
+    wait();
   }
-  const std::size_t first = order == Order::kFirstOnCaller ? 1 : 0;
-  for (std::size_t device = first; device < count; ++device) hand_out(device, task);
-  if (first == 1) errors.front() = thrown_by(task, 0);
-  for (std::size_t device = first; device < count; ++device) errors[device] = await(device);
+  const MutexLock lock(mutex_);
+  std::vector<std::exception_ptr> errors(count);
+  for (std::size_t i = 0; i < count; ++i) errors[i] = std::exchange(errors_[i], nullptr);
+  if (of_caller) errors.front() = of_caller;
   return errors;
 }
 

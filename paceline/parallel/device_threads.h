@@ -41,16 +41,15 @@ class DeviceThreads {
                                                     Order order);
 
  private:
-  struct Worker;
   void serve(const std::stop_token& stop, std::size_t device, int intra_op_threads);
-  void hand_out(std::size_t device, const Task& task);
-  std::exception_ptr await(std::size_t device);
+  void hand_out(std::size_t first, std::size_t end, const Task& task);
+  void wait();
 
   Mutex mutex_;
   ConditionVariable handed_out_;
   ConditionVariable done_;
-  std::size_t ready_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::vector<const Task*> tasks_ PACELINE_GUARDED_BY(mutex_);  // by device; null when done
+  std::size_t at_work_ PACELINE_GUARDED_BY(mutex_);  // threads that start up or have a task
+  std::vector<const Task*> tasks_ PACELINE_GUARDED_BY(mutex_);  // by device; null once it is taken
   std::vector<std::exception_ptr> errors_ PACELINE_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;
 };

@@ -88,6 +88,22 @@ Fingerprint shape_of(const ::torch::nn::Module& module) {
   return result;
 }
 
+// A parameter, buffer or submodule that both have; empty if there is none.
+std::string shared_by(const ::torch::nn::Module& a, const ::torch::nn::Module& b) {
+  for (const auto& mine : state_of(a)) {
+    for (const auto& other : state_of(b)) {
+      if (mine.tensor.is_same(other.tensor)) return mine.name;
+    }
+  }
+  const auto others = b.modules();
+  for (const auto& module : a.modules()) {
+    if (std::find(others.begin(), others.end(), module) != others.end()) {
+      return "its module " + module->name();
+    }
+  }
+  return {};
+}
+
 at::Tensor unset_like(const at::Tensor& original, const c10::Device& device) {
   const auto options = original.options().device(device).requires_grad(false);
   if (!original.is_non_overlapping_and_dense()) return at::empty(original.sizes(), options);
@@ -114,6 +130,7 @@ Replicas::Replicas(std::shared_ptr<Module> module,
   for (std::size_t device = 1; device < devices_.size(); ++device) {
     modules_.push_back(make(device, make_one));
     require_alike(device);
+    require_separate(device);
     place(device);
     pair_submodules(device);
   }
@@ -144,16 +161,16 @@ void Replicas::require_alike(std::size_t device) const {
   const std::string difference =
       first_difference(shape_of(*modules_.front()), shape_of(*modules_[device]), who, "the module");
   if (!difference.empty()) throw UsageError("DataParallel: the replica differs: " + difference);
-  for (const auto& [name, tensor] : state_of(*modules_[device])) {
-    for (std::size_t other = 0; other < device; ++other) {
-      const bool shared = std::any_of(state_[other].begin(), state_[other].end(),
-                                      [&](const at::Tensor& one) { return one.is_same(tensor); });
-      if (!shared) continue;
-      throw UsageError("DataParallel: " + who + " shares " + name + " with that of " +
-                       place_of(other) +
-                       ": each call of reset() or of the factory has to make new parameters, "
-                       "buffers and submodules");
-    }
+}
+
+void Replicas::require_separate(std::size_t device) const {
+  for (std::size_t other = 0; other < device; ++other) {
+    const std::string shared = shared_by(*modules_[device], *modules_[other]);
+    if (shared.empty()) continue;
+    throw UsageError("DataParallel: the replica for " + place_of(device) + " shares " + shared +
+                     " with that for " + place_of(other) +
+                     ": each call of reset() or of the factory has to make new parameters, buffers "
+                     "and submodules");
   }
 }
 

@@ -70,6 +70,7 @@ class Replicas {
 
   [[nodiscard]] std::shared_ptr<Module> make(std::size_t device, const std::optional<Make>& make);
   void require_alike(std::size_t device) const;
+  void require_separate(std::size_t device) const;
   void place(std::size_t device);
   void pair_submodules(std::size_t device);
   void sort_by_kind();

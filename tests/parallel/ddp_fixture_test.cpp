@@ -5,66 +5,17 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "fixture_support.h"
 #include "models.h"
 #include "paceline/comm/init.h"
 #include "paceline/parallel/distributed_data_parallel.h"
-#include "tests/fixtures/reader.h"
 
 namespace paceline {
 namespace {
 
-using tests::gradient_bound;
-using tests::kUnit32;
-
-class Fixture {
- public:
-  explicit Fixture(const std::string& name)
-      : arrays_(fixtures::read(std::string(PACELINE_FIXTURES) + "/" + name + ".bin")) {}
-
-  ::torch::Tensor at(int step, const std::string& what) const {
-    const auto& array = arrays_.at(std::to_string(step) + "/" + what);
-    if (!array.ints.empty()) return ::torch::tensor(array.ints).reshape(array.sizes);
-    return ::torch::tensor(array.floats).reshape(array.sizes);
-  }
-
- private:
-  fixtures::Arrays arrays_;
-};
-
-void load_step(::torch::nn::Module& net, const Fixture& fixture, int step) {
-  const ::torch::NoGradGuard no_grad;
-  for (auto& item : net.named_parameters()) {
-    item.value().copy_(fixture.at(step, "parameter/" + item.key()));
-  }
-  for (auto& item : net.named_buffers()) {
-    item.value().copy_(fixture.at(step, "buffer/" + item.key()));
-  }
-}
-
-void expect_within(const ::torch::Tensor& actual,
-                   const ::torch::Tensor& expected,
-                   const ::torch::Tensor& bound,
-                   const std::string& what) {
-  const auto difference = (actual - expected).abs().to(::torch::kDouble);
-  EXPECT_TRUE((difference <= bound).all().item<bool>())
-      << what << ": off by " << difference.max().item<double>() << ", allowed "
-      << bound.max().item<double>();
-}
-
-template <typename Holder>
-void compare_step(Holder& net, const Fixture& fixture, int step, int world, double chain) {
-  for (auto& item : net->named_parameters()) {
-    const auto mean_abs = fixture.at(step, "size/" + item.key()).to(::torch::kDouble);
-    expect_within(item.value().grad(), fixture.at(step, "gradient/" + item.key()),
-                  gradient_bound(world, mean_abs, chain, kUnit32),
-                  std::to_string(step) + " " + item.key());
-  }
-  for (auto& item : net->named_buffers()) {
-    const auto expected = fixture.at(step, "buffer_after/" + item.key());
-    const auto bound = 2 * chain * kUnit32 * expected.abs().max().to(::torch::kDouble);
-    expect_within(item.value(), expected, bound, std::to_string(step) + " " + item.key());
-  }
-}
+using tests::compare_step;
+using tests::Fixture;
+using tests::load_step;
 
 template <typename Holder>
 void compare_with_pytorch(const std::string& model, int world, double chain) {
