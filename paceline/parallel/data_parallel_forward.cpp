@@ -94,7 +94,8 @@ void DataParallelState::forward_on(ReplicaPass& pass,
 
 at::Tensor DataParallelState::join(std::span<const at::Tensor> parts, const JoinPlan& plan) {
   if (parts.size() == 1) {
-    const at::Tensor alone = parts.front().detach();
+    // A copy, as of several parts: an output may be an input, or another output.
+    const at::Tensor alone = parts.front().detach().clone();
     return plan.of_scalars ? alone.reshape({1}) : alone;
   }
   at::Tensor joined = empty_for(parts, plan);

@@ -184,6 +184,23 @@ struct SilentImpl : ::torch::nn::Module {
   }
 };
 
+struct TwiceImpl : ::torch::nn::Module {
+  std::pair<::torch::Tensor, ::torch::Tensor> forward(const ::torch::Tensor& x) { return {x, x}; }
+  ::torch::Tensor unused = register_parameter("unused", ::torch::zeros({1}));
+};
+
+TEST(DataParallelInputs, that_are_outputs_too_share_no_memory_with_them) {
+  for (const int devices : {1, 2}) {
+    const auto make = [] { return std::make_shared<TwiceImpl>(); };
+    DataParallel dp(make(), cpu_devices(devices), make);
+    const ::torch::Tensor x = ::torch::ones({2, 1});
+    auto [first, second] = dp(x);
+    first.mul_(3);
+    EXPECT_EQ(x.sum().item<float>(), 2) << devices;
+    EXPECT_EQ(second.sum().item<float>(), 2) << devices;
+  }
+}
+
 TEST(DataParallelInputs, may_lead_to_no_output_at_all) {
   auto make_one = [] { return std::make_shared<SilentImpl>(); };
   DataParallel dp(make_one(), cpu_devices(2), make_one);
