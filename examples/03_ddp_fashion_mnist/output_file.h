@@ -8,8 +8,9 @@
 
 namespace example {
 
-/// Owns `<file>.partial`, made at once, so that a file that cannot be written is found before hours
-/// of training, not after.
+/// Owns `<file>.partial` (or `.partial1`, … if there is one), made at once, so that a file that
+/// cannot be written is found before hours of training, not after. A link stays one: the file is
+/// where it leads.
 class OutputFile {
  public:
   /// Errors  std::runtime_error that names `option` and the file.
@@ -28,6 +29,8 @@ class OutputFile {
   void commit();
 
  private:
+  void resolve();
+  void make_partial();
   [[noreturn]] void fail(const std::string& why) const;
 
   std::string option_;

@@ -44,5 +44,33 @@ TEST(OutputFile, never_replaces_a_folder_or_a_device) {
   }
 }
 
+TEST(OutputFile, leaves_alone_what_has_the_name_of_its_partial_file) {
+  const Folder folder;
+  std::ofstream(folder.file("a.json.partial")) << "somebody's";
+  OutputFile file("--json", folder.file("a.json"));
+  file.write("new");
+  file.commit();
+  EXPECT_EQ(text_of(folder.file("a.json")), "new");
+  EXPECT_EQ(text_of(folder.file("a.json.partial")), "somebody's");
+}
+
+TEST(OutputFile, writes_where_a_link_leads) {
+  const Folder folder;
+  std::ofstream(folder.file("real")) << "old";
+  std::filesystem::create_symlink("real", folder.file("link"));
+  OutputFile file("--json", folder.file("link"));
+  file.write("new");
+  file.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(text_of(folder.file("real")), "new");
+}
+
+TEST(OutputFile, refuses_a_link_that_leads_nowhere) {
+  const Folder folder;
+  std::filesystem::create_symlink("none", folder.file("link"));
+  expect_contains(error_of([&] { const OutputFile made("--json", folder.file("link")); }),
+                  "it is a link that leads nowhere");
+}
+
 }  // namespace
 }  // namespace example::tests
