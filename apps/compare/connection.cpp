@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "paceline/base/little_endian.h"
+#include "paceline/net/poll.h"
 #include "paceline/net/stream.h"
 
 namespace paceline::apps {
@@ -29,6 +30,8 @@ Connection::Text Connection::receive(Deadline deadline) {
   text.body = receive_part(deadline);
   return text;
 }
+
+bool Connection::wait(Deadline deadline) const { return net::wait_readable(socket_, deadline); }
 
 void Connection::send_part(std::string_view text, Deadline deadline) {
   LengthBytes length{};

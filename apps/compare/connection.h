@@ -31,6 +31,9 @@ class Connection {
   ///         longer than 1 GiB.
   [[nodiscard]] Text receive(Deadline deadline);
 
+  /// Whether there is something to receive; waits for it until the deadline.
+  [[nodiscard]] bool wait(Deadline deadline) const;
+
  private:
   [[nodiscard]] std::string receive_part(Deadline deadline);
   void send_part(std::string_view text, Deadline deadline);

@@ -3,10 +3,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,24 +30,8 @@ using paceline::net::StandardStream;
 
 constexpr std::size_t kColumns = 100;  // where no terminal says otherwise
 
-/// The files to write. Made, they can be written; dropped, nothing of them is left.
-struct Outputs {
-  std::optional<example::OutputFile> json;
-  std::optional<example::OutputFile> html;
-  std::optional<example::OutputFile> trace;
-
-  explicit Outputs(const CompareOptions& options) {
-    if (!options.json.empty()) json.emplace("--json", options.json);
-    if (!options.html.empty()) html.emplace("--html", options.html);
-    if (!options.trace.empty()) trace.emplace("--trace", options.trace);
-  }
-};
-
-void write(std::optional<example::OutputFile>& file, const std::string& text) {
-  if (!file) return;
-  file->write(text);
-  file->commit();
-}
+/// To standard error. Where that fails, nobody listens.
+void tell(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 /// One live line for a person who watches, else a line for each turn.
 class Progress {
@@ -55,15 +40,15 @@ class Progress {
     const std::string text =
         fmt::format("{:3} %  {}", 100 * standing.turn / standing.turns, standing.what);
     if (const auto columns = paceline::net::terminal_columns(StandardStream::kError)) {
-      fmt::print(stderr, "\r\033[K{}", text.substr(0, *columns - 1));
+      tell("\r\033[K" + text.substr(0, *columns - 1));
       shown_ = true;
     } else {
-      fmt::print(stderr, "{}\n", text);
+      tell(text + "\n");
     }
     std::fflush(stderr);
   }
   void end() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
+    if (shown_) tell("\r\033[K");
     shown_ = false;
   }
   ~Progress() { end(); }
@@ -71,6 +56,49 @@ class Progress {
  private:
   bool shown_ = false;
 };
+
+std::vector<TraceRun> traces_of(const std::vector<Measurement>& measurements) {
+  std::vector<TraceRun> runs;
+  for (const Measurement& one : measurements) runs.push_back(timeline_of(one));
+  return runs;
+}
+
+struct NamedFile {
+  const char* option;
+  const std::string* name;
+};
+
+std::array<NamedFile, 3> files_of(const CompareOptions& options) {
+  return {{{"--json", &options.json}, {"--html", &options.html}, {"--trace", &options.trace}}};
+}
+
+/// Makes the files and drops them: nothing of them is left.
+void check_files(const CompareOptions& options) {
+  std::vector<std::unique_ptr<example::OutputFile>> made;
+  for (const auto& [option, name] : files_of(options)) {
+    if (!name->empty()) made.push_back(std::make_unique<example::OutputFile>(option, *name));
+  }
+}
+
+/// @return what first went wrong: other results must not be lost with one.
+std::exception_ptr write_files(const CompareOptions& options,
+                               const std::string& json,
+                               const std::vector<Measurement>& measurements) {
+  std::exception_ptr problem;
+  for (const auto& [option, name] : files_of(options)) {
+    if (name->empty()) continue;
+    try {
+      example::OutputFile file(option, *name);
+      file.write(name == &options.json   ? json
+                 : name == &options.html ? report_html(json)
+                                         : chrome_trace(traces_of(measurements)));
+      file.commit();
+    } catch (...) {  // thrown again once all is told
+      if (!problem) problem = std::current_exception();
+    }
+  }
+  return problem;
+}
 
 /// Reads the data once, so that what is wrong with it is known before anything starts.
 void check_data(const CompareOptions& options) {
@@ -85,12 +113,6 @@ void check_data(const CompareOptions& options) {
   }
 }
 
-std::vector<TraceRun> traces_of(const std::vector<Measurement>& measurements) {
-  std::vector<TraceRun> runs;
-  for (const Measurement& one : measurements) runs.push_back(timeline_of(one));
-  return runs;
-}
-
 std::string command_line(int argc, char** argv) {
   std::string text = "paceline compare";
   for (int i = 1; i < argc; ++i) text += fmt::format(" {}", argv[i]);
@@ -100,7 +122,7 @@ std::string command_line(int argc, char** argv) {
 int run(int argc, char** argv) {
   const auto options = parse_compare_options(argc, argv);
   if (!options) return 0;
-  (void)Outputs(*options);  // before minutes of training, not after
+  check_files(*options);  // before minutes of training, not after
   check_data(*options);
   fmt::print("{}", introduction_of(*options));
   std::fflush(stdout);
@@ -116,12 +138,13 @@ int run(int argc, char** argv) {
               {.version = PACELINE_VERSION,
                .command = command_line(argc, argv),
                .made = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))});
-  Outputs outputs(*options);
-  write(outputs.json, json);
-  write(outputs.html, report_html(json));
-  write(outputs.trace, chrome_trace(traces_of(measurements)));
+  const std::exception_ptr problem = write_files(*options, json, measurements);
   const auto columns = paceline::net::terminal_columns(StandardStream::kOutput);
   fmt::print("{}", text_of(comparison, columns.value_or(kColumns)));
+  if (problem) {
+    std::fflush(stdout);
+    std::rethrow_exception(problem);
+  }
   return comparison.losses_agree ? 0 : 1;
 }
 
@@ -137,10 +160,10 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0) throw std::runtime_error("cannot write to standard output");
     return code;
   } catch (const paceline::UsageError& error) {
-    fmt::print(stderr, "paceline: {}\n", error.what());
+    tell(fmt::format("paceline: {}\n", error.what()));
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "paceline: {}\n", error.what());
+    tell(fmt::format("paceline: {}\n", error.what()));
     return 1;
   }
 }

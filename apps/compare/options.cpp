@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <set>
 #include <string_view>
 
@@ -15,6 +16,8 @@
 
 namespace paceline::apps {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kMostRanks = 64;               // each is a process with a LibTorch of its own
 constexpr std::int64_t kMostSteps = 10'000;  // what each moved is kept until the end
@@ -126,15 +129,30 @@ void require_file(const CLI::App& app, const char* name, const std::string& valu
   throw UsageError(fmt::format("{} is empty: it must name a file", name));
 }
 
+/// Whether both names lead to one file, which need not exist.
+bool are_one_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  const auto resolved = [&](const std::string& file) {
+    return fs::weakly_canonical(fs::absolute(file, error), error);
+  };
+  return a == b || (resolved(a) == resolved(b) && !error);
+}
+
 void require_distinct_files(const CompareOptions& options) {
   const std::array<std::pair<const char*, const std::string*>, 3> files{
       {{"--json", &options.json}, {"--html", &options.html}, {"--trace", &options.trace}}};
   for (std::size_t a = 0; a < files.size(); ++a) {
+    const auto& [name, file] = files.at(a);
+    if (file->empty()) continue;
+    for (const std::string& text : options.text) {
+      if (!are_one_file(*file, text)) continue;
+      throw UsageError(fmt::format("{} '{}' is the text to read, --text '{}'", name, *file, text));
+    }
     for (std::size_t b = a + 1; b < files.size(); ++b) {
-      if (!files.at(a).second->empty() && *files.at(a).second == *files.at(b).second) {
-        throw UsageError(fmt::format("{} and {} both name '{}'", files.at(a).first,
-                                     files.at(b).first, *files.at(a).second));
-      }
+      const auto& [other_name, other] = files.at(b);
+      if (other->empty() || !are_one_file(*file, *other)) continue;
+      throw UsageError(
+          fmt::format("{} '{}' and {} '{}' are one file", name, *file, other_name, *other));
     }
   }
 }
@@ -170,6 +188,9 @@ void check(const CLI::App& app, const CompareOptions& options) {
   }
   if (app.count("--data") > 0 && options.data.empty()) {
     throw UsageError("--data is empty: it must name a folder");
+  }
+  if (app.count("--algorithm") > 0 && !options.algorithm) {
+    throw UsageError("--algorithm is empty: leave it out for the library's choice");
   }
   for (const char* name : {"--json", "--html", "--trace"}) {
     require_file(app, name, app.count(name) > 0 ? app[name]->as<std::string>() : "");

@@ -24,6 +24,8 @@ namespace {
 constexpr auto kStart = std::chrono::minutes(2);  // LibTorch, data, the meeting of ranks
 constexpr auto kTurn = std::chrono::minutes(60);  // a few steps, whatever the model
 constexpr auto kAnswer = std::chrono::minutes(1);
+constexpr auto kPatience = std::chrono::seconds(2);  // then see whether the process is stopped
+constexpr auto kHello = std::chrono::seconds(5);     // a worker says it at once
 constexpr auto kFarewell = std::chrono::seconds(5);  // from a closed socket to the end of a process
 
 bool begins_with(const std::string& text, std::string_view name) {
@@ -32,10 +34,20 @@ bool begins_with(const std::string& text, std::string_view name) {
 
 /// LibTorch's threads are a contestant's own matter, and so is where ranks meet.
 std::vector<std::string> environment_for(const Contestant& contestant) {
-  constexpr std::array<std::string_view, 10> kOurs{
-      "OMP_NUM_THREADS",  "RANK",           "WORLD_SIZE",       "LOCAL_RANK",
-      "LOCAL_WORLD_SIZE", "GROUP_RANK",     "GROUP_WORLD_SIZE", "MASTER_ADDR",
-      "MASTER_PORT",      "MKL_NUM_THREADS"};
+  constexpr std::array<std::string_view, 14> kOurs{"OMP_NUM_THREADS",
+                                                   "MKL_NUM_THREADS",
+                                                   "RANK",
+                                                   "WORLD_SIZE",
+                                                   "LOCAL_RANK",
+                                                   "LOCAL_WORLD_SIZE",
+                                                   "GROUP_RANK",
+                                                   "GROUP_WORLD_SIZE",
+                                                   "MASTER_ADDR",
+                                                   "MASTER_PORT",
+                                                   "PACELINE_AUTH",
+                                                   "PACELINE_SECRET_FD",
+                                                   "PACELINE_SECRET_FILE",
+                                                   "PACELINE_CONNECT_TIMEOUT"};
   std::vector<std::string> environment = net::environment_variables();
   std::erase_if(environment, [&](const std::string& variable) {
     return std::ranges::any_of(kOurs, [&](auto name) { return begins_with(variable, name); });
@@ -111,7 +123,12 @@ void Team::accept_all(const MeetingPlace& place, int number) {
 void Team::adopt(net::Fd socket, int number) {
   if (!socket || net::peer_credentials(socket).uid != net::user_id()) return;
   Connection connection(std::move(socket));
-  const Connection::Text hello = connection.receive(Deadline::after(kAnswer));
+  Connection::Text hello;
+  try {
+    hello = connection.receive(Deadline::after(kHello));
+  } catch (const std::exception&) {
+    return;  // a stranger that says nothing, or something else
+  }
   const std::size_t space = hello.body.find(' ');
   if (hello.word != word::kHello || space == std::string::npos) return;
   const int rank = number_in(std::string_view(hello.body).substr(space + 1));
@@ -157,7 +174,12 @@ void Team::say(const char* what, const std::string& body) {
 std::string Team::hear(std::size_t rank, const char* expected, std::chrono::minutes limit) {
   Connection::Text text;
   try {
-    text = ranks_[rank]->receive(Deadline::after(limit));
+    const Deadline deadline = Deadline::after(limit);
+    while (!ranks_[rank]->wait(Deadline::after(kPatience))) {
+      fail_if_stopped();
+      if (deadline.passed()) break;
+    }
+    text = ranks_[rank]->receive(deadline);
   } catch (const net::TimedOut&) {
     fail(fmt::format("it has not answered for {} minutes", limit.count()));
   } catch (const net::SystemError&) {
@@ -172,6 +194,13 @@ std::string Team::hear(std::size_t rank, const char* expected, std::chrono::minu
 
 void Team::fail(const std::string& why) const {
   throw std::runtime_error(fmt::format("{}: {}", title_of(contestant_), why));
+}
+
+void Team::fail_if_stopped() const {
+  const auto signal = child_.stopped_by();
+  if (!signal) return;
+  fail(fmt::format("its process {} is stopped by signal {}: nothing can be measured", child_.pid(),
+                   *signal));
 }
 
 void Team::fail_by_end(const std::string& what) {

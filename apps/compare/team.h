@@ -58,6 +58,7 @@ class Team {
                                  const char* expected,
                                  std::chrono::minutes limit);
   [[noreturn]] void fail(const std::string& why) const;
+  void fail_if_stopped() const;
   [[noreturn]] void fail_by_end(const std::string& what);
 
   Contestant contestant_;

@@ -37,13 +37,12 @@ std::vector<std::string> licence_files() {
 std::string read_file(const std::string& file) {
   std::error_code error;
   const bool is_file = fs::is_regular_file(file, error);
-  std::ifstream stream(file, std::ios::binary);
-  if (error || !is_file || !stream) {
-    throw std::runtime_error(fmt::format("--text: cannot read '{}': {}", file,
-                                         error     ? error.message()
-                                         : is_file ? "permission denied"
-                                                   : "it is no file"));
-  }
+  const auto refuse = [&](const std::string& why) {
+    throw std::runtime_error(fmt::format("--text: cannot read '{}': {}", file, why));
+  };
+  if (error || !is_file) refuse(error ? error.message() : "it is no file");
+  std::ifstream stream(file, std::ios::binary);  // of a pipe, this would wait for a writer
+  if (!stream) refuse("permission denied");
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
@@ -75,6 +74,10 @@ TextSource read_text(const std::vector<std::string>& files, std::size_t least) {
                     source.name, text.size(), kContext, least, needed));
   }
   encode(text, source);
+  if (source.vocabulary == 1) {
+    throw UsageError(fmt::format("--text: '{}' is one character {} times: nothing to learn",
+                                 source.name, text.size()));
+  }
   return source;
 }
 

@@ -25,7 +25,7 @@ struct TextSource {
 /// Reads `files` one after the other; with none, the texts of /usr/share/common-licenses.
 ///
 /// Errors  std::runtime_error that names a file that cannot be read; UsageError if all together
-///         hold fewer than `least` sequences.
+///         hold fewer than `least` sequences, or one character only.
 [[nodiscard]] TextSource read_text(const std::vector<std::string>& files, std::size_t least);
 
 }  // namespace paceline::apps

@@ -64,6 +64,7 @@ class Command {
     return false;
   }
 
+  [[nodiscard]] int pid() const { return child_.pid(); }
   void signal(int signal) { child_.signal(signal); }
   [[nodiscard]] const std::string& output() const { return output_; }
   [[nodiscard]] const std::string& error() const { return error_; }

@@ -2,6 +2,7 @@
 // What a comparison is made of: its command line, its messages, its text, its view of the system.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -61,8 +62,22 @@ TEST(CompareOptions, name_what_is_wrong) {
   expect_refused({"--text", "f"}, "--text is for gpt");
   expect_refused({"--model", "gpt", "--data", "d"}, "--data is for cnn and mlp");
   expect_refused({"--json", ""}, "--json is empty");
-  expect_refused({"--json", "f", "--html", "f"}, "--json and --html both name 'f'");
+  expect_refused({"--json", "f", "--html", "f"}, "--json 'f' and --html 'f' are one file");
+  expect_refused({"--algorithm", ""}, "--algorithm is empty");
   expect_refused({"--rocket"}, "see paceline compare --help");
+}
+
+TEST(CompareOptions, find_one_file_under_two_names) {
+  const test::Folder folder;
+  const std::string file = folder.file("text", "text", test::kPrivate);
+  const std::string again = folder.path() + "/./text";
+  const std::string link = folder.path() + "/link";
+  std::filesystem::create_symlink("text", link);
+  expect_refused({"--json", file.c_str(), "--html", again.c_str()},
+                 "--json '" + file + "' and --html '" + again + "' are one file");
+  expect_refused({"--html", file.c_str(), "--trace", link.c_str()}, "are one file");
+  expect_refused({"--model", "gpt", "--text", file.c_str(), "--json", link.c_str()},
+                 "--json '" + link + "' is the text to read, --text '" + file + "'");
 }
 
 TEST(CompareMessages, come_back_as_they_were) {
@@ -140,6 +155,13 @@ TEST(TextSource, names_the_file_that_is_wrong) {
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("holds 9 characters"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("at least 96"), std::string::npos) << error.what();
+  }
+  const std::string same = folder.file("same", std::string(200, 'a'), test::kPrivate);
+  try {
+    (void)read_text({same}, 32);
+    ADD_FAILURE() << "taken";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("is one character 200 times"), std::string::npos);
   }
   EXPECT_THROW((void)read_text({folder.path()}, 1), std::runtime_error);
   EXPECT_THROW((void)read_text({folder.path() + "/none"}, 1), std::runtime_error);

@@ -2,7 +2,11 @@
 // `paceline compare` as a user runs it: it trains for real, on little.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "tests/apps/command.h"
 
@@ -99,6 +103,101 @@ TEST(Compare, refuses_what_cannot_be_written_or_read_before_it_trains) {
   expect_failure({"compare", "--batch-size", "60002", "-n", "2"}, "there are only 60000 images");
   expect_failure({"compare", "-n", "0"}, "0 is not from 2 to 64");
   EXPECT_FALSE(fs::exists(folder.path() + "/none"));
+}
+
+TEST(Compare, does_not_take_its_own_output_for_a_file) {
+  const Folder folder;
+  const std::string link = folder.path() + "/link";  // as /dev/stdout is one
+  fs::create_symlink("/proc/self/fd/1", link);
+  Command command = in_shell("exec \"$@\" > '" + folder.path() + "/out'",
+                             {"compare", "-n", "2", "--model", "mlp", "--steps", "1",
+                              "--batch-size", "2", "--json", link});
+  EXPECT_EQ(command.finish(), net::ExitStatus{.code = 1});
+  EXPECT_NE(command.error().find("it is where standard output goes"), std::string::npos)
+      << command.error();
+  EXPECT_TRUE(fs::is_symlink(link));
+}
+
+TEST(Compare, goes_on_where_its_standard_error_cannot_be_written) {
+  Command command = in_shell("exec \"$@\" 2> /dev/full", {"compare", "-n", "2", "--model", "mlp",
+                                                          "--steps", "1", "--batch-size", "2"});
+  EXPECT_EQ(command.finish(), net::ExitStatus{});
+  EXPECT_NE(command.output().find("process model"), std::string::npos) << command.output();
+}
+
+TEST(Compare, does_not_wait_for_a_text_that_is_a_pipe) {
+  const Folder folder;
+  Command command = in_shell("mkfifo '" + folder.path() + "/pipe' && exec \"$@\"",
+                             {"compare", "--model", "gpt", "--text", folder.path() + "/pipe"});
+  EXPECT_EQ(command.finish(), net::ExitStatus{.code = 1});
+  EXPECT_NE(command.error().find("it is no file"), std::string::npos) << command.error();
+}
+
+TEST(Compare, takes_names_that_are_no_utf_8_and_a_secret_of_another_job) {
+  const Folder folder;
+  const std::string text = text_in(folder);
+  fs::rename(text, text + "\xff");
+  Command command({"compare", "-n", "2", "--model", "gpt", "--steps", "1", "--batch-size", "2",
+                   "--text", text + "\xff", "--json", folder.path() + "/out.json"},
+                  {"PACELINE_SECRET_FILE=/none", "PACELINE_AUTH=rubbish"});
+  EXPECT_EQ(command.finish(), net::ExitStatus{}) << command.error();
+  EXPECT_TRUE(json::parse(folder.read("out.json")).is_object());
+}
+
+/// The sockets at which comparisons of this machine meet.
+Texts meeting_places() {
+  Texts places;
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    const std::size_t at = line.find("@paceline-compare-");
+    if (at == std::string::npos) continue;
+    const std::string name = line.substr(at + 1);
+    if (std::ranges::find(places, name) == places.end()) places.push_back(name);
+  }
+  return places;
+}
+
+TEST(Compare, goes_on_when_strangers_come_to_its_socket) {
+  Command command({"compare", "-n", "2", "--model", "mlp", "--steps", "1", "--batch-size", "2"});
+  ASSERT_TRUE(command.wait_for_error("one thread starts")) << command.error();
+  const Deadline deadline = Deadline::after(kLimit);
+  std::vector<net::Fd> strangers;
+  for (const std::string& place : meeting_places()) {
+    for (int i = 0; i < 2; ++i) strangers.push_back(net::connect_unix_abstract(place, deadline));
+    net::send_all(strangers.back(), std::as_bytes(std::span("rubbish, and far too long for it")),
+                  deadline);
+  }
+  EXPECT_FALSE(strangers.empty());
+  EXPECT_EQ(command.finish(), net::ExitStatus{}) << command.error();
+}
+
+TEST(Compare, says_which_process_is_stopped) {
+  Command command(
+      {"compare", "-n", "2", "--model", "mlp", "--steps", "10000", "--batch-size", "8"});
+  ASSERT_TRUE(command.wait_for_error("DDP, 2 ranks, step 5 of 10000")) << command.error();
+  const std::string pid = std::to_string(command.pid());
+  std::string worker;
+  std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> worker;  // the eldest
+  EXPECT_EQ(Command({"-STOP", worker}, {}, "kill").finish(), net::ExitStatus{});
+  EXPECT_EQ(command.finish(), net::ExitStatus{.code = 1});
+  EXPECT_NE(command.error().find("one thread: its process " + worker + " is stopped by signal 19"),
+            std::string::npos)
+      << command.error();
+  EXPECT_TRUE(command.all_gone());
+}
+
+TEST(Compare, shows_its_table_even_if_a_file_cannot_be_written) {
+  const Folder folder;
+  const std::string inner = folder.path() + "/inner";
+  fs::create_directory(inner);
+  Command command({"compare", "-n", "2", "--model", "mlp", "--steps", "1", "--batch-size", "2",
+                   "--json", inner + "/out.json", "--html", folder.path() + "/out.html"});
+  ASSERT_TRUE(command.wait_for_error("one thread starts")) << command.error();
+  fs::remove_all(inner);
+  EXPECT_EQ(command.finish(), net::ExitStatus{.code = 1});
+  EXPECT_NE(command.error().find("--json: cannot write"), std::string::npos) << command.error();
+  EXPECT_NE(command.output().find("process model"), std::string::npos) << command.output();
+  EXPECT_NE(folder.read("out.html"), "");
 }
 
 TEST(Compare, says_what_training_says_when_it_diverges) {
