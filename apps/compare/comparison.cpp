@@ -103,9 +103,9 @@ double largest_difference(const std::vector<RunResult>& runs) {
   const std::vector<double>& expected = runs.front().losses;
   double largest = 0;
   for (const RunResult& run : runs) {
-    for (std::size_t step = 0; step < expected.size(); ++step) {
+    for (std::size_t step = 0; step < std::min(expected.size(), kJudgedSteps); ++step) {
       const double difference = std::abs(run.losses[step] - expected[step]);
-      largest = std::max(largest, difference / std::abs(expected[step]));
+      largest = std::max(largest, difference / std::max(std::abs(expected[step]), kLeastLoss));
     }
   }
   return largest;

@@ -56,7 +56,7 @@ struct Comparison {
   std::vector<RunResult> runs = {};  ///< in the order of contestants_for()
   std::vector<ScaleRow> scale = {};  ///< 2, 4, … 1,024 and the numbers that were measured
   RingWalk ring = {};
-  double largest_loss_difference = 0;  ///< relative, to one thread, in any step
+  double largest_loss_difference = 0;  ///< relative, to one thread, in the steps judged
   bool losses_agree = false;
 };
 
@@ -64,6 +64,10 @@ struct Comparison {
 /// training made up to 5e-4 of that. A gradient that is wrong by a factor or a bucket gives far
 /// more.
 inline constexpr double kLossTolerance = 5e-3;
+/// Only so many steps are judged: rounding goes on growing.
+inline constexpr std::size_t kJudgedSteps = 60;
+/// Differences are relative to the loss, or to this if it is smaller.
+inline constexpr double kLeastLoss = 0.1;
 
 /// Errors  std::logic_error if a ledger contradicts itself.
 [[nodiscard]] Comparison compare(const CompareOptions& options,

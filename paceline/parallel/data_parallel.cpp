@@ -84,24 +84,29 @@ DataParallelBase::DataParallelBase(DataParallelBase&&) noexcept = default;
 DataParallelBase& DataParallelBase::operator=(DataParallelBase&&) noexcept = default;
 DataParallelBase::~DataParallelBase() = default;
 
+DataParallelState& DataParallelBase::state() const {
+  if (!state_) throw UsageError("this DataParallel was moved from: use the one that it moved to");
+  return *state_;
+}
+
 std::vector<at::Tensor> DataParallelBase::parameters() const {
-  return state_->replicas().parameters();
+  return state().replicas().parameters();
 }
 
 const std::vector<c10::Device>& DataParallelBase::devices() const noexcept {
-  return state_->replicas().devices();
+  return state().replicas().devices();
 }
 
-DataParallelStatistics DataParallelBase::statistics() const { return state_->statistics(); }
+DataParallelStatistics DataParallelBase::statistics() const { return state().statistics(); }
 
 void DataParallelBase::start_ledger(std::size_t capacity) {
-  state_->books().ledger().start(capacity);
+  state().books().ledger().start(capacity);
 }
 
-Ledger DataParallelBase::take_ledger() { return state_->books().ledger().take(); }
+Ledger DataParallelBase::take_ledger() { return state().books().ledger().take(); }
 
 std::shared_ptr<::torch::nn::Module> DataParallelBase::replica(std::size_t device) const {
-  return state_->replicas().on(device);
+  return state().replicas().on(device);
 }
 
 void DataParallelBase::refuse_type_of_replica(std::size_t device) const {
@@ -112,7 +117,7 @@ void DataParallelBase::refuse_type_of_replica(std::size_t device) const {
 
 std::vector<at::Tensor> DataParallelBase::run(const std::vector<at::Tensor>& inputs,
                                               const ReplicaForward& forward) {
-  return state_->run(inputs, forward).joined;
+  return state().run(inputs, forward).joined;
 }
 
 at::Tensor DataParallelBase::run_loss(const std::vector<at::Tensor>& inputs,
@@ -124,9 +129,13 @@ at::Tensor DataParallelBase::run_loss(const std::vector<at::Tensor>& inputs,
                        (loss.defined() ? "a tensor " + list_of(loss.sizes()) : "no tensor") +
                        ", not one number");
     }
+    if (!loss.is_floating_point()) {
+      throw UsageError("loss_fn returned a number of type " + name_of(loss.scalar_type()) +
+                       "; a loss must be floating");
+    }
     return std::vector<at::Tensor>{loss.reshape({})};
   };
-  const auto [joined, parts] = state_->run(inputs, one_number);
+  const auto [joined, parts] = state().run(inputs, one_number);
   const std::int64_t batch = parts.back().begin + parts.back().size;
   std::vector<double> shares;
   for (const Part& part : parts) {

@@ -110,6 +110,8 @@ class DataParallelBase {
                                     const ReplicaForward& forward);
 
  private:
+  [[nodiscard]] DataParallelState& state() const;
+
   std::shared_ptr<DataParallelState> state_;
 };
 
@@ -207,7 +209,7 @@ class DataParallel : public DataParallelBase {
   /// returns one number, the mean over its part of the batch.
   ///
   /// Numerics  The mean of the parts' losses, weighted by their sizes: the loss of the whole batch.
-  /// Errors    UsageError if loss_fn returns no tensor of one element; else as the forward.
+  /// Errors    UsageError if loss_fn returns no floating tensor of one element; else as the forward.
   /// Threads   loss_fn is called on all devices' threads at once.
   template <typename Input, typename Target, typename LossFn>
   at::Tensor forward_loss(const Input& input, const Target& target, const LossFn& loss_fn) {
@@ -272,6 +274,9 @@ class DataParallel : public DataParallelBase {
                   return std::vector<at::Tensor>();
                 });
     } else {
+      static_assert(is_tensor_tree<Output>(),
+                    "DataParallel cannot join what forward() returns: name its tensors by "
+                    "tensor_fields(), see tensor_tree.h");
       std::vector<std::optional<Output>> outputs(replicas_.size());
       const auto joined =
           run(tensors_of(arguments), [&](std::size_t device, std::span<const at::Tensor> tensors) {

@@ -51,6 +51,31 @@ auto& with_constness_of(Field& field) {
 
 }  // namespace detail
 
+/// Whether T is a tree of tensors, or a number, enum or text. A struct that holds none says so by
+/// tensor_fields() that returns std::tie().
+template <typename T>
+[[nodiscard]] consteval bool is_tensor_tree() {
+  using Value = std::remove_cvref_t<T>;
+  if constexpr (std::derived_from<Value, at::TensorBase> || detail::TensorStruct<Value>) {
+    return true;
+  } else if constexpr (requires { std::tuple_size<Value>::value; }) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (is_tensor_tree<std::tuple_element_t<I, Value>>() && ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<Value>>());
+  } else if constexpr (requires(Value & value) {
+                         value.has_value();
+                         *value;
+                       }) {
+    return is_tensor_tree<decltype(*std::declval<Value&>())>();
+  } else if constexpr (detail::TensorRange<Value>) {
+    return is_tensor_tree<decltype(*std::declval<Value&>().begin())>();
+  } else {
+    return std::is_arithmetic_v<Value> || std::is_enum_v<Value> ||
+           std::convertible_to<Value, std::string>;
+  }
+}
+
 /// Calls `visit` on each tensor in the tree `value`, always in the same order: that of the fields
 /// or elements. The tensors are mutable if `value` is.
 template <typename T, typename F>

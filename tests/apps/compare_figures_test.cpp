@@ -184,5 +184,14 @@ TEST(Compare, sees_losses_that_differ) {
   EXPECT_NEAR(found.largest_loss_difference, 0.01, 1e-9);
 }
 
+TEST(Compare, judges_losses_near_zero_and_of_long_runs_with_patience) {
+  auto measurements = sample::measurements();
+  for (Measurement& one : measurements) {
+    for (auto& process : one.processes) process.steps[1].loss = 1e-5;
+  }
+  measurements[2].processes[0].steps[1].loss = 2e-5;
+  EXPECT_TRUE(compare(sample::options({2, 3}), measurements).losses_agree);
+}
+
 }  // namespace
 }  // namespace paceline::apps

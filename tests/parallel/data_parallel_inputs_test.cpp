@@ -189,6 +189,36 @@ struct TwiceImpl : ::torch::nn::Module {
   ::torch::Tensor unused = register_parameter("unused", ::torch::zeros({1}));
 };
 
+// What would be joined in part only does not compile.
+struct Unknown {
+  ::torch::Tensor y;
+};
+static_assert(!is_tensor_tree<Unknown>());
+static_assert(!is_tensor_tree<std::vector<std::pair<int, Unknown>>>());
+static_assert(!is_tensor_tree<c10::IValue>());
+static_assert(!is_tensor_tree<::torch::OrderedDict<std::string, ::torch::Tensor>>());
+static_assert(is_tensor_tree<std::map<std::string, std::optional<::torch::Tensor>>>());
+static_assert(is_tensor_tree<std::tuple<::torch::Tensor, int, std::string, shop::Bill>>());
+
+TEST(DataParallelErrors, name_a_wrapper_that_was_moved_from) {
+  const auto make = [] { return std::make_shared<TwiceImpl>(); };
+  DataParallel dp(make(), cpu_devices(2), make);
+  DataParallel other(std::move(dp));
+  EXPECT_THROW((void)dp(::torch::ones({2, 1})), UsageError);  // NOLINT: on purpose
+  EXPECT_THROW((void)dp.parameters(), UsageError);
+  EXPECT_EQ(other(::torch::ones({2, 1})).first.size(0), 2);
+}
+
+TEST(DataParallelErrors, name_a_loss_that_is_no_floating_number) {
+  const auto make = [] { return std::make_shared<TwiceImpl>(); };
+  DataParallel dp(make(), cpu_devices(2), make);
+  const std::string text = error_of<UsageError>([&] {
+    (void)dp.forward_loss(::torch::ones({2, 1}), ::torch::ones({2}),
+                          [](const auto&, const auto&) { return ::torch::tensor(3); });
+  });
+  expect_contains(text, "a loss must be floating");
+}
+
 TEST(DataParallelInputs, that_are_outputs_too_share_no_memory_with_them) {
   for (const int devices : {1, 2}) {
     const auto make = [] { return std::make_shared<TwiceImpl>(); };
