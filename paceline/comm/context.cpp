@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "paceline/base/assert.h"
@@ -38,6 +39,13 @@ std::string fault_of(const Descriptor& call, int world) {
     return fmt::format("{} cannot be done by {}", name_of(call.what), name_of(call.algorithm));
   }
   return {};
+}
+
+Region allocate_private(std::size_t bytes) {
+  constexpr std::align_val_t kLine{64};
+  auto* const data = static_cast<std::byte*>(::operator new(bytes, kLine, std::nothrow));
+  if (data == nullptr) throw UsageError(fmt::format("there is no memory for {} bytes", bytes));
+  return {{data, [](std::byte* p) { ::operator delete(p, kLine); }}, bytes};
 }
 
 }  // namespace
@@ -235,6 +243,19 @@ Ledger Context::take_ledger() {
             [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
   return ledger;
 }
+
+Region Context::allocate(std::size_t bytes) {
+  link::Windows* windows = fabric_ ? fabric_->windows() : nullptr;
+  if (windows == nullptr) return allocate_private(bytes);
+  try {
+    return {windows->allocate(bytes), bytes};
+  } catch (const link::OutOfWindowMemory& none) {
+    throw UsageError(
+        fmt::format("rank {}: no shared memory of {} bytes: {}", rank_, bytes, none.what()));
+  }
+}
+
+bool Context::shares_memory() const noexcept { return fabric_ && fabric_->windows() != nullptr; }
 
 void Context::abort(const std::string& reason) {
   report({.code = CommErrc::kAborted,

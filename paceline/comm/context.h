@@ -52,6 +52,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   ~Context() override;
 
   Work start(const Call& call, Buffer in, Buffer out) override;
+  Region allocate(std::size_t bytes) override;
+  [[nodiscard]] bool shares_memory() const noexcept override;
   void abort(const std::string& reason) override;
   void abandon(const std::string& reason) override;
 

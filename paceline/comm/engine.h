@@ -46,6 +46,12 @@ struct Call {
   std::shared_ptr<const void> keeps = {};  ///< lives until the call has ended: the memory's owner
 };
 
+/// Memory from Engine::allocate(); it goes back with its last copy.
+struct Region {
+  std::shared_ptr<std::byte> data = {};
+  std::size_t bytes = 0;
+};
+
 /// Starts collectives on buffers.
 class Engine {
  public:
@@ -68,6 +74,16 @@ class Engine {
   ///         the text.
   ///         CommError if the engine is poisoned: the cause's code at first, then kAborted.
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
+
+  /// Memory that the links reach without a copy, if they can reach any; else ordinary memory.
+  /// Aligned to 64 bytes; not cleared. Each rank's own business: nothing is sent. It outlives the
+  /// engine.
+  ///
+  /// Errors   UsageError, which names the limit, if there is no room for it.
+  /// Threads  Any.
+  [[nodiscard]] virtual Region allocate(std::size_t bytes) = 0;
+  /// Whether memory from allocate() saves copies: all ranks of this engine share memory.
+  [[nodiscard]] virtual bool shares_memory() const noexcept = 0;
 
   /// Poisons the engine on every rank: all calls in flight and to come fail with `reason`.
   virtual void abort(const std::string& reason) = 0;

@@ -11,8 +11,15 @@
 #include <string>
 
 #include "paceline/base/deadline.h"
+#include "paceline/link/windows.h"
 
 namespace paceline::link {
+
+/// There is no room for what a window should hold; `what()` says which limit was met.
+class OutOfWindowMemory : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// The peer has closed or broken this link. `what()` says how ("closed by the peer", "reset by the
 /// peer", "closed here"), without naming ranks: comm knows who sits at the other end.
@@ -45,11 +52,14 @@ class Link {
   virtual void close() noexcept = 0;
 };
 
-/// What a waiter wants of one link.
+/// What a waiter wants of one link. All interests in posts must be fulfilled before it wakes for
+/// them; else one suffices.
 struct Interest {
   int peer = 0;
   bool send = false;  ///< wake when try_send may take bytes
   bool recv = false;  ///< wake when try_recv may give bytes, or the link closed
+  int stage = -1;     ///< of windows(): wake when the peer has posted `post` in it
+  std::uint64_t post = 0;
 };
 
 /// One rank's links to all its peers.
@@ -79,7 +89,10 @@ class Fabric {
   /// Whether a short spin before wait() pays: true where a byte is seen without a system call.
   [[nodiscard]] virtual bool worth_spinning() const noexcept = 0;
 
-  /// "memory" or "tcp".
+  /// Memory that all ranks reach; null where the links have none.
+  [[nodiscard]] virtual Windows* windows() noexcept { return nullptr; }
+
+  /// "memory", "shm" or "tcp".
   [[nodiscard]] virtual const char* name() const noexcept = 0;
 };
 
