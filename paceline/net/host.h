@@ -19,6 +19,9 @@ namespace paceline::net {
 /// This process's own, as "NAME=value".
 [[nodiscard]] std::vector<std::string> environment_variables();
 [[nodiscard]] std::uint32_t user_id() noexcept;
+/// What two processes must have alike to share memory, one "word: value" a line: this boot of this
+/// host ("host"), and the namespaces of network, ipc, user and pid ("network namespace" …).
+[[nodiscard]] std::string host_identity();
 
 /// Whole cores of a control group's "cpu.max" ("250000 100000" is 2; at least 1); empty if
 /// unlimited or unreadable.
