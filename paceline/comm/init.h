@@ -32,19 +32,23 @@ struct InitOptions {
 /// What joins ranks that are threads.
 enum class LocalLink : std::uint8_t {
   kMemory,  ///< lock-free byte rings
+  kShm,     ///< the memory that processes of one host share, without the processes
   kTcp      ///< sockets on loopback: the path of processes, without the processes
 };
 
 struct LocalOptions {
   LocalLink link = LocalLink::kMemory;
   std::optional<Algorithm> algorithm = {};
-  std::size_t link_capacity_bytes = 1 << 20;  ///< bytes in flight per memory link
-  std::size_t segment_bytes = 512 << 10;      ///< largest payload of a frame
+  /// Bytes in flight per link of memory (none: 1 MiB) or shm (none: 64 KiB).
+  std::optional<std::size_t> link_capacity_bytes = {};
+  std::size_t segment_bytes = 512 << 10;  ///< largest payload of a frame
+  std::size_t window_bytes = 1 << 30;     ///< address space of a rank's memory over shm
 };
 
 /// `world` ranks inside this process: one communicator for each thread.
 ///
-/// Errors  UsageError if world < 1, a link holds nothing, or segments are not of 1 B to 64 MiB.
+/// Errors  UsageError if world < 1, a link holds nothing, segments are not of 1 B to 64 MiB, or
+///         kShm should join more than 1024; CommError kConnectFailed if memory is short for kShm.
 [[nodiscard]] std::vector<Communicator> make_local_ranks(int world,
                                                          const LocalOptions& options = {});
 

@@ -13,6 +13,7 @@
 #include "paceline/comm/init.h"
 #include "paceline/comm/loopback.h"
 #include "paceline/link/memory/memory_fabric.h"
+#include "paceline/link/shm/shm_fabric.h"
 #include "paceline/link/tcp/tcp_fabric.h"
 #include "paceline/net/socket.h"
 #include "paceline/store/control.h"
@@ -97,10 +98,26 @@ Fabrics make_loopback_fabrics(int world) {
   return fabrics;
 }
 
+Fabrics make_shm_fabrics(int world, const LocalOptions& options) {
+  link::LocalShmOptions shm{.segment_bytes = options.window_bytes};
+  shm.ring_bytes = options.link_capacity_bytes.value_or(shm.ring_bytes);
+  try {
+    return link::make_local_shm_fabrics(world, shm);
+  } catch (const link::OutOfWindowMemory& error) {
+    throw CommError(CommErrc::kConnectFailed, -1, -1,
+                    fmt::format("make_local_ranks: no shared memory: {}", error.what()));
+  }
+}
+
 Fabrics make_fabrics(int world, const LocalOptions& options) {
-  return options.link == LocalLink::kTcp
-             ? make_loopback_fabrics(world)
-             : link::make_memory_fabrics(world, {.capacity_bytes = options.link_capacity_bytes});
+  switch (options.link) {
+    case LocalLink::kTcp: return make_loopback_fabrics(world);
+    case LocalLink::kShm: return make_shm_fabrics(world, options);
+    case LocalLink::kMemory: break;
+  }
+  const link::MemoryOptions memory{};
+  return link::make_memory_fabrics(
+      world, {.capacity_bytes = options.link_capacity_bytes.value_or(memory.capacity_bytes)});
 }
 
 }  // namespace

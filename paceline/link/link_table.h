@@ -31,8 +31,13 @@ class LinkTable {
   }
 
   void close() noexcept {
+    for_each([](LinkType& link) { link.close(); });
+  }
+  /// Does it for each peer.
+  template <typename Verb>
+  void for_each(const Verb& verb) const {
     for (const auto& link : links_)
-      if (link) link->close();
+      if (link) verb(*link);
   }
 
  private:

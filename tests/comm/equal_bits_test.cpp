@@ -80,6 +80,8 @@ TYPED_TEST(EqualBits, over_links_algorithms_segments_and_cuts_into_pieces) {
     }
     spawn_ranks(world, check, {.link = LocalLink::kTcp, .segment_bytes = segment});
   }
+  spawn_ranks(world, check,
+              {.link = LocalLink::kShm, .link_capacity_bytes = 300, .segment_bytes = 4096});
 }
 
 TYPED_TEST(EqualBits, over_tcp_for_buffers_larger_than_any_socket_holds) {

@@ -13,14 +13,22 @@
 namespace paceline::link {
 
 /// Ringing costs one load while the owner is awake. See ByteRing for why no ring is lost: publish
-/// with a sequentially consistent store, then ring.
+/// with a sequentially consistent store, then ring. All zero at first, so that a bell of scope
+/// kShared may lie in fresh shared memory.
 ///
-/// Threads  ring() and wake(): any. sleep_until(): the owner's.
-class Doorbell {
+/// Threads  ring() and is_asleep(): any. wake(): the owner's process. sleep_until(): the owner's
+///          thread.
+template <net::FutexScope scope>
+class BasicDoorbell {
  public:
+  /// Whether the owner sleeps, or is about to and will look once more.
+  [[nodiscard]] bool is_asleep() const noexcept {
+    return state_.load(std::memory_order_seq_cst) == kAsleep;
+  }
+
   /// Ends the owner's sleep, if it sleeps, so that it looks again.
   void ring() noexcept {
-    if (state_.load(std::memory_order_seq_cst) == kAsleep) end_sleep();
+    if (is_asleep()) end_sleep();
   }
 
   /// Ends the current or the next sleep_until().
@@ -30,14 +38,16 @@ class Doorbell {
   }
 
   /// Sleeps until `ready()` is true, after a ring, or wake() was called, or the deadline has
-  /// passed.
+  /// passed. @return false if only the deadline ended it.
   template <class Ready>
-  void sleep_until(const Ready& ready, Deadline deadline) {
+  bool sleep_until(const Ready& ready, Deadline deadline) {
     bool in_time = true;
-    while (!take_wake() && !ready() && in_time) {
+    for (;;) {
+      if (take_wake() || ready()) return true;
+      if (!in_time) return false;
       state_.store(kAsleep, std::memory_order_seq_cst);
       if (!woken_.load(std::memory_order_seq_cst) && !ready())
-        in_time = net::futex_wait(state_, kAsleep, deadline);
+        in_time = net::futex_wait(state_, kAsleep, deadline, scope);
       state_.store(kAwake, std::memory_order_relaxed);
     }
   }
@@ -47,7 +57,8 @@ class Doorbell {
   static constexpr std::uint32_t kAsleep = 1;
 
   void end_sleep() noexcept {
-    if (state_.exchange(kAwake, std::memory_order_seq_cst) == kAsleep) net::futex_wake_all(state_);
+    if (state_.exchange(kAwake, std::memory_order_seq_cst) == kAsleep)
+      net::futex_wake_all(state_, scope);
   }
   bool take_wake() noexcept {
     return woken_.load(std::memory_order_relaxed) &&
@@ -57,5 +68,8 @@ class Doorbell {
   alignas(kLine) std::atomic<std::uint32_t> state_{kAwake};
   std::atomic<bool> woken_{false};
 };
+
+using Doorbell = BasicDoorbell<net::FutexScope::kPrivate>;
+using SharedDoorbell = BasicDoorbell<net::FutexScope::kShared>;
 
 }  // namespace paceline::link

@@ -11,19 +11,17 @@
 #include "paceline/link/link_table.h"
 #include "paceline/link/memory/byte_ring.h"
 #include "paceline/link/memory/doorbell.h"
+#include "paceline/link/memory/ring_link.h"
 
 namespace paceline::link {
 namespace {
-
-/// Bytes moved before the other side hears of them: it copies while this side goes on.
-constexpr std::size_t kSlice = 64 << 10;
 
 /// What two ranks share: end 0 belongs to the lower rank. ring[e] carries what end e sends.
 struct Channel {
   explicit Channel(std::size_t capacity_bytes)
       : ring{ByteRing(capacity_bytes), ByteRing(capacity_bytes)} {}
   std::array<ByteRing, 2> ring;
-  alignas(kLine) std::array<std::atomic<bool>, 2> closed{};
+  alignas(kLine) std::array<std::atomic<std::uint32_t>, 2> closed{};
 };
 
 /// What all ranks share; lives as long as the last fabric.
@@ -46,96 +44,33 @@ struct Hub {
   std::vector<std::unique_ptr<Channel>> channels;
 };
 
-class MemoryLink final : public Link {
- public:
-  MemoryLink(Hub& hub, int rank, int peer)
-      : closed_here_(hub.between(rank, peer).closed[rank < peer ? 0 : 1]),
-        closed_there_(hub.between(rank, peer).closed[rank < peer ? 1 : 0]),
-        out_(hub.between(rank, peer).ring[rank < peer ? 0 : 1]),
-        in_(hub.between(rank, peer).ring[rank < peer ? 1 : 0]),
-        own_bell_(hub.bell(rank)),
-        peer_bell_(hub.bell(peer)) {}
-
-  std::size_t try_send(std::span<const std::span<const std::byte>> parts) override {
-    throw_if_closed_here();
-    if (closed_there_.load(std::memory_order_acquire)) throw LinkClosed("closed by the peer");
-    std::size_t sent = 0;
-    std::size_t unpublished = 0;
-    for (const std::span<const std::byte> part : parts) {
-      const std::size_t count = write(part, unpublished);
-      sent += count;
-      if (count < part.size()) break;
-    }
-    if (unpublished != 0) publish();
-    return sent;
+struct MemoryBells {
+  void moved() noexcept { peer.ring(); }
+  void closed() noexcept {
+    own.ring();
+    peer.ring();
   }
-
-  std::size_t try_recv(std::span<std::byte> into) override {
-    throw_if_closed_here();
-    const bool closed = closed_there_.load(std::memory_order_acquire);  // before the last look
-    std::size_t got = 0;
-    while (got < into.size()) {
-      const std::size_t count = in_.read(into.subspan(got, std::min(into.size() - got, kSlice)));
-      if (count == 0) break;
-      got += count;
-      in_.release();
-      peer_bell_.ring();
-    }
-    if (got == 0 && closed && !into.empty()) throw LinkClosed("closed by the peer");
-    return got;
-  }
-
-  void close() noexcept override {
-    if (closed_here_.exchange(true, std::memory_order_seq_cst)) return;
-    own_bell_.ring();
-    peer_bell_.ring();
-  }
-
-  /// Whether `interest` may move: looked at between announcing a sleep and sleeping.
-  [[nodiscard]] bool may_move(const Interest& interest) const noexcept {
-    if (!interest.send && !interest.recv) return false;
-    return closed_here_.load(std::memory_order_seq_cst) ||
-           closed_there_.load(std::memory_order_seq_cst) || (interest.recv && in_.has_bytes()) ||
-           (interest.send && out_.has_room());
-  }
-
- private:
-  void throw_if_closed_here() const {
-    if (closed_here_.load(std::memory_order_acquire)) throw LinkClosed("closed here");
-  }
-  /// Takes a prefix of `part`, and publishes whenever a slice is full. @return its length.
-  std::size_t write(std::span<const std::byte> part, std::size_t& unpublished) noexcept {
-    std::size_t written = 0;
-    while (written < part.size()) {
-      const std::size_t most = std::min(part.size() - written, kSlice);
-      const std::size_t count = out_.write(part.subspan(written, most));
-      if (count == 0) break;
-      written += count;
-      unpublished += count;
-      if (unpublished < kSlice) continue;
-      publish();
-      unpublished = 0;
-    }
-    return written;
-  }
-  void publish() noexcept {
-    out_.publish();
-    peer_bell_.ring();
-  }
-
-  std::atomic<bool>& closed_here_;
-  std::atomic<bool>& closed_there_;
-  ByteRing& out_;
-  ByteRing& in_;
-  Doorbell& own_bell_;
-  Doorbell& peer_bell_;
+  Doorbell& own;
+  Doorbell& peer;
 };
+using MemoryLink = RingLink<MemoryBells>;
+
+std::unique_ptr<MemoryLink> make_link(Hub& hub, int rank, int peer) {
+  Channel& channel = hub.between(rank, peer);
+  const std::size_t here = rank < peer ? 0 : 1;
+  const std::size_t there = 1 - here;
+  return std::make_unique<MemoryLink>(RingEnds{.closed_here = channel.closed[here],
+                                               .closed_there = channel.closed[there],
+                                               .out = channel.ring[here],
+                                               .in = channel.ring[there]},
+                                      MemoryBells{.own = hub.bell(rank), .peer = hub.bell(peer)});
+}
 
 class MemoryFabric final : public Fabric {
  public:
   MemoryFabric(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), bell_(hub_->bell(rank)) {
     for (int peer = 0; peer < static_cast<int>(hub_->world); ++peer)
-      links_.add(peer == rank ? nullptr : std::make_unique<MemoryLink>(*hub_, rank, peer));
+      links_.add(peer == rank ? nullptr : make_link(*hub_, rank, peer));
   }
   ~MemoryFabric() override { MemoryFabric::close(); }
 
@@ -148,7 +83,7 @@ class MemoryFabric final : public Fabric {
         return links_.at(interest.peer).may_move(interest);
       });
     };
-    bell_.sleep_until(ready, deadline);
+    (void)bell_.sleep_until(ready, deadline);
   }
 
   void wake() noexcept override { bell_.wake(); }
