@@ -51,12 +51,23 @@ void copy(benchmark::State& state) {
   report(state, 2 * bytes);
 }
 
+/// Where the sum goes: into memory apart, into the first term, into every term.
+enum class Into { kOwn, kFirst, kEach };
+
 struct Shape {
   Dtype dtype;
   ReduceOp op;
   std::size_t term_count;
-  bool in_place;
+  Into into;
 };
+
+std::vector<Target> targets_of(Into into, std::vector<Memory>& operands, Memory& own) {
+  std::vector<Target> targets;
+  if (into == Into::kOwn) return {{data(own), Form::kT}};
+  for (auto& operand : operands) targets.push_back({data(operand), Form::kT});
+  if (into == Into::kFirst) targets.resize(1);
+  return targets;
+}
 
 void fold_terms(benchmark::State& state, Shape shape) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
@@ -64,34 +75,40 @@ void fold_terms(benchmark::State& state, Shape shape) {
   auto own = values(bytes);
   std::vector<Term> terms;
   for (auto& operand : operands) terms.push_back({data(operand), Form::kT});
-  const Target target{data(shape.in_place ? operands[0] : own), Form::kT};
+  const auto targets = targets_of(shape.into, operands, own);
   const std::size_t count = bytes / size_of(shape.dtype);
   for (auto _ : state) {
-    fold(shape.dtype, shape.op, 2, count, terms, target);
+    fold(shape.dtype, shape.op, 2, count, terms, targets);
     benchmark::ClobberMemory();
   }
-  report(state, (shape.term_count + 1) * bytes);
+  report(state, (shape.term_count + targets.size()) * bytes);
 }
 
 void add(const std::string& name, const Shape& shape) {
   benchmark::RegisterBenchmark(name.c_str(), fold_terms, shape)
       ->Arg(4 * kKiB)
       ->Arg(256 * kKiB)
-      ->Arg(25 * kMiB);
+      ->Arg((size_of(shape.dtype) == 2 ? 25 * kMiB / 2 : 25 * kMiB));
 }
 
 void add_all() {
   using enum Dtype;
   benchmark::RegisterBenchmark("memcpy", copy)->Arg(4 * kKiB)->Arg(256 * kKiB)->Arg(25 * kMiB);
-  add("f32_sum_2", {kF32, ReduceOp::kSum, 2, false});
-  add("f32_sum_2_in_place", {kF32, ReduceOp::kSum, 2, true});
-  add("f32_mean_2_in_place", {kF32, ReduceOp::kMean, 2, true});
-  add("f32_min_2_in_place", {kF32, ReduceOp::kMin, 2, true});
-  add("f32_sum_4", {kF32, ReduceOp::kSum, 4, false});
-  add("bf16_sum_2_in_place", {kBF16, ReduceOp::kSum, 2, true});
-  add("bf16_sum_4", {kBF16, ReduceOp::kSum, 4, false});
-  add("f16_sum_2_in_place", {kF16, ReduceOp::kSum, 2, true});
-  add("u8_sum_2_in_place", {kU8, ReduceOp::kSum, 2, true});
+  add("f32_sum_2", {kF32, ReduceOp::kSum, 2, Into::kOwn});
+  add("f32_sum_2_in_place", {kF32, ReduceOp::kSum, 2, Into::kFirst});
+  add("f32_mean_2_in_place", {kF32, ReduceOp::kMean, 2, Into::kFirst});
+  add("f32_min_2_in_place", {kF32, ReduceOp::kMin, 2, Into::kFirst});
+  add("f32_sum_4", {kF32, ReduceOp::kSum, 4, Into::kOwn});
+  add("bf16_sum_2_in_place", {kBF16, ReduceOp::kSum, 2, Into::kFirst});
+  add("bf16_sum_4", {kBF16, ReduceOp::kSum, 4, Into::kOwn});
+  add("f16_sum_2_in_place", {kF16, ReduceOp::kSum, 2, Into::kFirst});
+  add("u8_sum_2_in_place", {kU8, ReduceOp::kSum, 2, Into::kFirst});
+  for (const std::size_t n : {2U, 4U, 8U}) {
+    const std::string rest = "_sum_" + std::to_string(n) + "_into_each";
+    add("f32" + rest, {kF32, ReduceOp::kSum, n, Into::kEach});
+    add("bf16" + rest, {kBF16, ReduceOp::kSum, n, Into::kEach});
+    add("f16" + rest, {kF16, ReduceOp::kSum, n, Into::kEach});
+  }
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ void Folder::fold(const CallState& call,
           slot == rank_ && step.src == Memory::kInbox ? Form::kT : CallMemory::form_of(step.src);
       terms_.push_back({source.data, form});
     }
-    kernel::fold(what.dtype, what.op, world_, run, terms_,
-                 {target.data, CallMemory::form_of(step.dst)});
+    const kernel::Target into{target.data, CallMemory::form_of(step.dst)};
+    kernel::fold(what.dtype, what.op, world_, run, terms_, {&into, 1});
     if (incoming != nullptr) incoming += run * size_of(what.dtype, step.wire);
     begin += run;
     count -= run;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "paceline/base/types.h"
+#include "paceline/kernel/fold.h"
 
 namespace paceline::kernel {
 
@@ -21,6 +22,20 @@ using Accumulator = std::conditional_t<kIsHalf<T>, float, T>;
 /// Bytes of one element of T in `form`.
 template <typename T, Form form>
 inline constexpr std::size_t kSize = form == Form::kT ? sizeof(T) : sizeof(Accumulator<T>);
+
+// Partial sums that do not fit registers wait in blocks of this size, in the first-level cache.
+inline constexpr std::size_t kBlockBytes = 4096;
+
+/// The arguments of fold().
+struct Fold {
+  ReduceOp op;
+  int world;
+  std::size_t count;
+  const Term* terms;
+  std::size_t term_count;
+  const Target* targets;
+  std::size_t target_count;
+};
 
 /// Two operands and a place for the result; element sizes follow from the forms.
 struct Pair {

@@ -15,6 +15,7 @@
 #define HWY_TARGET_INCLUDE "paceline/kernel/fold.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
+#include "paceline/kernel/groups_inl.h"
 #include "paceline/kernel/loops_inl.h"
 // clang-format on
 
@@ -23,41 +24,35 @@
 HWY_BEFORE_NAMESPACE();
 namespace paceline::kernel::HWY_NAMESPACE {
 
-// Partial sums of three and more terms wait here, in the first-level cache.
-inline constexpr std::size_t kBlockBytes = 4096;
+/// Bytes of one element of T in `form`.
+template <typename T>
+constexpr std::size_t size_in(Form form) {
+  return form == Form::kT ? kSize<T, Form::kT> : kSize<T, Form::kSum>;
+}
 
+/// Two terms of 16-bit floats; from T into T they would be a group.
 template <typename T, ReduceOp op, Form fa, Form fb>
 void pair_into(const Pair& pair, Form out) {
   // Only a finished sum is divided.
   constexpr ReduceOp kUnfinished = op == ReduceOp::kMean ? ReduceOp::kSum : op;
-  if (out == Form::kSum) {
-    run<Combine<T, kUnfinished, fa, fb, Form::kSum>>(pair);
-  } else {
-    run<Combine<T, op, fa, fb, Form::kT>>(pair);
+  if constexpr (fa == Form::kSum) {
+    if (out == Form::kT) return run<Combine<T, op, fa, fb, Form::kT>>(pair);
   }
+  run<Combine<T, kUnfinished, fa, fb, Form::kSum>>(pair);
 }
 
 template <typename T, ReduceOp op>
 void pair_from(const Pair& pair, PairForms forms) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    if (forms.a == Form::kT && forms.b == Form::kT && forms.out == Form::kT) {
-      return run<CombineBFloat16<op>>(pair);
-    }
-  }
-#endif
-  if constexpr (kIsHalf<T>) {
-    if (forms.a == Form::kT && forms.b == Form::kT) {
-      pair_into<T, op, Form::kT, Form::kT>(pair, forms.out);
-    } else if (forms.a == Form::kT) {
-      pair_into<T, op, Form::kT, Form::kSum>(pair, forms.out);
-    } else if (forms.b == Form::kT) {
-      pair_into<T, op, Form::kSum, Form::kT>(pair, forms.out);
-    } else {
-      pair_into<T, op, Form::kSum, Form::kSum>(pair, forms.out);
-    }
+  if (forms.a == Form::kT && forms.b == Form::kT) {
+    pair_into<T, op, Form::kT, Form::kT>(pair, forms.out);
+  } else if (forms.a ==
+             Form::kT) {  // each operation commutes, and any NaN becomes the canonical one
+    pair_into<T, op, Form::kSum, Form::kT>({pair.b, pair.a, pair.out, pair.count, pair.world},
+                                           forms.out);
+  } else if (forms.b == Form::kT) {
+    pair_into<T, op, Form::kSum, Form::kT>(pair, forms.out);
   } else {
-    pair_into<T, op, Form::kSum, Form::kSum>(pair, forms.out);  // both forms are T
+    pair_into<T, op, Form::kSum, Form::kSum>(pair, forms.out);
   }
 }
 
@@ -66,9 +61,7 @@ void pair_op(ReduceOp op, const Pair& pair, PairForms forms) {
   switch (op) {
     case ReduceOp::kMin: return pair_from<T, ReduceOp::kMin>(pair, forms);
     case ReduceOp::kMax: return pair_from<T, ReduceOp::kMax>(pair, forms);
-    case ReduceOp::kMean:
-      if constexpr (kFloats<Tag<T>>) return pair_from<T, ReduceOp::kMean>(pair, forms);
-      return;  // fold() has refused it
+    case ReduceOp::kMean: return pair_from<T, ReduceOp::kMean>(pair, forms);
     case ReduceOp::kSum: return pair_from<T, ReduceOp::kSum>(pair, forms);
   }
 }
@@ -88,74 +81,79 @@ void fold_one(ReduceOp op, const Pair& pair, PairForms forms) {
       return run<Convert<T, ReduceOp::kSum, Form::kSum, Form::kT>>(pair);
     }
   }
-  const std::size_t size = forms.a == Form::kT ? kSize<T, Form::kT> : kSize<T, Form::kSum>;
-  if (pair.a != pair.out) std::memcpy(pair.out, pair.a, pair.count * size);
+  if (pair.a != pair.out) std::memcpy(pair.out, pair.a, pair.count * size_in<T>(forms.a));
 }
 
-/// One block of three or more terms. The target is written by the last pair only, so it may be any
-/// term's memory.
+/// Elements [begin, begin + count) of one term, or pair by pair of more, into the first target. It
+/// is written by the last pair only, so it may be any term's memory.
 template <typename T>
-void fold_block(ReduceOp op,
-                int world,
-                const Term* terms,
-                std::size_t term_count,
-                Target target,
-                std::size_t begin,
-                std::size_t count) {
-  alignas(kVectorBytes) std::byte sums[kBlockBytes];
-  const auto offset = [begin](Form form) {
-    return begin * (form == Form::kT ? kSize<T, Form::kT> : kSize<T, Form::kSum>);
-  };
-  const std::byte* a = terms[0].data + offset(terms[0].form);
-  Form form = terms[0].form;
-  for (std::size_t k = 1; k < term_count; ++k) {
-    const bool last = k + 1 == term_count;
-    const Form out = last ? target.form : Form::kSum;
-    std::byte* to = last ? target.data + offset(target.form) : sums;
-    const std::byte* b = terms[k].data + offset(terms[k].form);
-    pair_op<T>(op, {a, b, to, count, world}, {form, terms[k].form, out});
-    a = sums;
-    form = Form::kSum;
+void fold_pairs(const Fold& fold, std::size_t begin, std::size_t count) {
+  const Target& target = fold.targets[0];
+  std::byte* result = target.data + begin * size_in<T>(target.form);
+  Form form = fold.terms[0].form;
+  const std::byte* a = fold.terms[0].data + begin * size_in<T>(form);
+  if (fold.term_count == 1) {
+    return fold_one<T>(fold.op, {a, a, result, count, fold.world}, {form, form, target.form});
+  }
+  if constexpr (kIsHalf<T>) {
+    alignas(kVectorBytes) std::byte sums[kBlockBytes];
+    for (std::size_t k = 1; k < fold.term_count; ++k) {
+      const bool last = k + 1 == fold.term_count;
+      const Form fb = fold.terms[k].form;
+      const std::byte* b = fold.terms[k].data + begin * size_in<T>(fb);
+      pair_op<T>(fold.op, {a, b, last ? result : sums, count, fold.world},
+                 {form, fb, last ? target.form : Form::kSum});
+      a = sums;
+      form = Form::kSum;
+    }
   }
 }
 
+/// The same block by block; further targets are copies of the first.
 template <typename T>
-void fold_as(ReduceOp op,
-             int world,
-             std::size_t count,
-             const Term* terms,
-             std::size_t term_count,
-             Target target) {
-  if (term_count == 1) {
-    return fold_one<T>(op, {terms[0].data, terms[0].data, target.data, count, world},
-                       {terms[0].form, terms[0].form, target.form});
-  }
-  if (term_count == 2) {
-    return pair_op<T>(op, {terms[0].data, terms[1].data, target.data, count, world},
-                      {terms[0].form, terms[1].form, target.form});
-  }
+void fold_blocks(const Fold& fold) {
   constexpr std::size_t kBlock = kBlockBytes / sizeof(Accumulator<T>);
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    const std::size_t left = count - begin;
-    fold_block<T>(op, world, terms, term_count, target, begin, left < kBlock ? left : kBlock);
+  const Target* targets = fold.targets;
+  const std::size_t size = size_in<T>(targets[0].form);
+  for (std::size_t begin = 0; begin < fold.count; begin += kBlock) {
+    const std::size_t left = fold.count - begin;
+    const std::size_t count = left < kBlock ? left : kBlock;
+    fold_pairs<T>(fold, begin, count);
+    for (std::size_t k = 1; k < fold.target_count; ++k) {
+      std::memcpy(targets[k].data + begin * size, targets[0].data + begin * size, count * size);
+    }
   }
 }
 
-void fold_on_target(Dtype dtype,
-                    ReduceOp op,
-                    int world,
-                    std::size_t count,
-                    const Term* terms,
-                    std::size_t term_count,
-                    Target target) {
+/// Whether groups of terms can be summed in registers. Both forms are T unless T has 16 bits.
+template <typename T>
+bool in_registers(const Fold& fold) {
+  if (fold.term_count == 1) return false;
+  if constexpr (kIsHalf<T>) {
+    for (std::size_t k = 0; k < fold.term_count; ++k) {
+      if (fold.terms[k].form != Form::kT) return false;
+    }
+    return fold.targets[0].form == Form::kT;
+  }
+  return true;
+}
+
+template <typename T>
+void fold_as(const Fold& fold) {
+  if (in_registers<T>(fold)) return fold_groups<T>(fold);
+  if (fold.term_count <= 2 && fold.target_count == 1) return fold_pairs<T>(fold, 0, fold.count);
+  fold_blocks<T>(fold);
+}
+
+void fold_on_target(Dtype dtype, const Fold& fold) {
   switch (dtype) {
-    case Dtype::kF32: return fold_as<float>(op, world, count, terms, term_count, target);
-    case Dtype::kF64: return fold_as<double>(op, world, count, terms, term_count, target);
-    case Dtype::kF16: return fold_as<Float16>(op, world, count, terms, term_count, target);
-    case Dtype::kBF16: return fold_as<BFloat16>(op, world, count, terms, term_count, target);
-    case Dtype::kU8: return fold_as<std::uint8_t>(op, world, count, terms, term_count, target);
-    case Dtype::kI32: return fold_as<std::int32_t>(op, world, count, terms, term_count, target);
-    case Dtype::kI64: return fold_as<std::int64_t>(op, world, count, terms, term_count, target);
+    case Dtype::kF32: return fold_as<float>(fold);
+    case Dtype::kF64: return fold_as<double>(fold);
+    case Dtype::kF16: return fold_as<Float16>(fold);
+    case Dtype::kBF16: return fold_as<BFloat16>(fold);
+    case Dtype::kU8: return fold_as<std::uint8_t>(fold);
+    case Dtype::kI32: return fold_as<std::int32_t>(fold);
+    case Dtype::kI64: return fold_as<std::int64_t>(fold);
   }
 }
 
@@ -171,12 +169,22 @@ HWY_EXPORT(fold_on_target);
 HWY_EXPORT(name_on_target);
 
 namespace {
-void check(Dtype dtype, ReduceOp op, int world, std::size_t term_count) {
+void check(Dtype dtype,
+           ReduceOp op,
+           int world,
+           std::span<const Term> terms,
+           std::span<const Target> targets) {
   if (size_of(dtype) == 0) throw UsageError("fold: unknown element type");
   if (static_cast<int>(op) > static_cast<int>(ReduceOp::kMax)) {
     throw UsageError("fold: unknown operation");
   }
-  if (term_count == 0) throw UsageError("fold: there is nothing to fold, terms are empty");
+  if (terms.empty()) throw UsageError("fold: there is nothing to fold, terms are empty");
+  if (targets.empty()) throw UsageError("fold: nowhere to put the result, targets are empty");
+  for (const Target& target : targets) {
+    if (target.form != targets[0].form) {
+      throw UsageError("fold: targets differ in form, fold into one form at a time");
+    }
+  }
   if (world < 1) throw UsageError("fold: world is " + std::to_string(world) + ", not positive");
   if (op == ReduceOp::kMean && !is_floating(dtype)) {
     throw UsageError("fold: mean of " + std::string(name_of(dtype)) +
@@ -190,11 +198,11 @@ void fold(Dtype dtype,
           int world,
           std::uint64_t count,
           std::span<const Term> terms,
-          Target target) {
-  check(dtype, op, world, terms.size());
+          std::span<const Target> targets) {
+  check(dtype, op, world, terms, targets);
   if (count == 0) return;
-  HWY_DYNAMIC_DISPATCH(fold_on_target)
-  (dtype, op, world, count, terms.data(), terms.size(), target);
+  const Fold all{op, world, count, terms.data(), terms.size(), targets.data(), targets.size()};
+  HWY_DYNAMIC_DISPATCH(fold_on_target)(dtype, all);
 }
 
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(name_on_target)(); }

@@ -19,13 +19,14 @@ struct Term {
 };
 
 /// Where a fold's result goes, any alignment. May be exactly one of the terms' memory (same
-/// address, same element size); it must not overlap a term in any other way.
+/// address, same element size); it must not overlap a term in any other way, nor another target.
 struct Target {
   std::byte* data = nullptr;
   Form form = Form::kT;
 };
 
-/// target[i] = terms[0][i] (op) terms[1][i] (op) … for i in [0, count).
+/// target[i] = terms[0][i] (op) terms[1][i] (op) … for i in [0, count), for each of `targets`. All
+/// terms of an element are read before it is stored.
 ///
 /// Numerics  Left to right, in accumulation_type(dtype); kMean adds. A target in Form::kSum holds
 ///           the partial result, neither divided nor rounded. A target in Form::kT is finished if
@@ -35,18 +36,21 @@ struct Target {
 ///           kSum is widened exactly. NaN wins in sum, min and max. What is finished, and what two
 ///           or more terms give in either form, has only the canonical quiet NaN (sign 0, only the
 ///           top mantissa bit set), for min and max too. -0 < +0 in min and max; integer sums
-///           wrap. The same bits on every SIMD target, for every alignment and every split of the
-///           range.
-/// Cost      One pass over each term and the target; partial sums of three and more terms stay in
-///           the first-level cache, in blocks of a few KiB.
-/// Errors    UsageError if `terms` is empty, world < 1, or `op` is kMean and dtype is no float.
+///           wrap. The same bits in each target, on every SIMD target, for every alignment and
+///           every split of the range.
+/// Cost      One pass over each term and each target. Up to 8 terms are summed in registers, more
+///           in groups of 8 whose partial sums stay in the first-level cache, a few KiB at a time.
+///           16-bit floats with a form of kSum among three or more terms or two or more targets go
+///           through that cache pair by pair.
+/// Errors    UsageError if `terms` or `targets` is empty, targets differ in form, world < 1, or
+///           `op` is kMean and dtype is no float.
 /// Threads   Safe: no shared state.
 void fold(Dtype dtype,
           ReduceOp op,
           int world,
           std::uint64_t count,
           std::span<const Term> terms,
-          Target target);
+          std::span<const Target> targets);
 
 /// Name of the SIMD target in use, e.g. "AVX2".
 [[nodiscard]] const char* target_name();

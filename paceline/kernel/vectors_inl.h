@@ -95,6 +95,12 @@ HWY_INLINE VectorOf<TagU32> round_to_bf16(VectorOf<TagF32> v) {
   return hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff)));
 }
 
+/// Rounded BF16 of even and odd elements, in turns.
+HWY_INLINE VectorOf<TagU32> merged_bf16(VectorOf<TagF32> even, VectorOf<TagF32> odd) {
+  const auto upper = hn::Set(TagU32(), 0xffff0000U);
+  return hn::Or(hn::ShiftRight<16>(round_to_bf16(even)), hn::And(round_to_bf16(odd), upper));
+}
+
 HWY_INLINE VectorOf<TagU16> narrow(BFloat16, VectorOf<TagF32> v) {
   const auto rounded = hn::ShiftRight<16>(round_to_bf16(v));
   return hn::DemoteTo(TagU16(), hn::BitCast(TagI32(), rounded));

@@ -26,8 +26,8 @@ template <typename T>
 std::vector<std::uint32_t> widen(const std::vector<std::uint16_t>& from) {
   std::vector<std::uint32_t> to(from.size());
   const std::array terms{Term{std::as_bytes(std::span(from)).data(), Form::kT}};
-  fold(kDtype<T>, ReduceOp::kSum, 1, from.size(), terms,
-       {std::as_writable_bytes(std::span(to)).data(), Form::kSum});
+  const Target target{std::as_writable_bytes(std::span(to)).data(), Form::kSum};
+  fold(kDtype<T>, ReduceOp::kSum, 1, from.size(), terms, {&target, 1});
   return to;
 }
 
@@ -35,8 +35,8 @@ template <typename T>
 std::vector<std::uint16_t> narrow(const std::vector<std::uint32_t>& from) {
   std::vector<std::uint16_t> to(from.size());
   const std::array terms{Term{std::as_bytes(std::span(from)).data(), Form::kSum}};
-  fold(kDtype<T>, ReduceOp::kSum, 1, from.size(), terms,
-       {std::as_writable_bytes(std::span(to)).data(), Form::kT});
+  const Target target{std::as_writable_bytes(std::span(to)).data(), Form::kT};
+  fold(kDtype<T>, ReduceOp::kSum, 1, from.size(), terms, {&target, 1});
   return to;
 }
 
