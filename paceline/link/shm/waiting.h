@@ -21,7 +21,7 @@
 ///    after p's look in S: as in 1, the last look of s sees all, whatever p decides.
 /// Bytes are the same with one rank that stores. A rank that closes wakes whoever it sees asleep.
 /// The futex closes the last gap: the kernel compares the word when it puts s to sleep, and p
-/// changes it before it wakes.
+/// changes it before it wakes. tests/link/wake_protocol_test.cpp walks through every interleaving.
 
 #include <array>
 #include <atomic>
