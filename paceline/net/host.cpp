@@ -2,6 +2,7 @@
 #include "paceline/net/host.h"
 
 #include <sched.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,6 +99,17 @@ std::vector<std::string> environment_variables() {
 int process_id() noexcept { return ::getpid(); }
 
 std::uint32_t user_id() noexcept { return ::geteuid(); }
+
+std::array<char, 32> random_digits() {
+  std::array<char, 32> digits{};
+  std::array<std::uint8_t, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw_errno("asking for random numbers");
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (std::size_t i = 0; i < digits.size(); ++i)
+    digits[i] = kDigits[(static_cast<unsigned>(bytes[i / 2]) >> (i % 2 == 0 ? 4U : 0U)) & 15U];
+  return digits;
+}
 
 std::string host_identity() {
   constexpr std::array<std::pair<const char*, const char*>, 4> kNamespaces{

@@ -3,6 +3,7 @@
 /// @file
 /// Where this process runs.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +23,11 @@ namespace paceline::net {
 /// What two processes must have alike to share memory, one "word: value" a line: this boot of this
 /// host ("host"), and the namespaces of network, ipc, user and pid ("network namespace" …).
 [[nodiscard]] std::string host_identity();
+
+/// 32 random hexadecimal digits, from the system's source for secrets.
+///
+/// Errors  SystemError.
+[[nodiscard]] std::array<char, 32> random_digits();
 
 /// Whole cores of a control group's "cpu.max" ("250000 100000" is 2; at least 1); empty if
 /// unlimited or unreadable.

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 
 #include "paceline/base/deadline.h"
 #include "paceline/net/fd.h"
+#include "paceline/net/host.h"
 #include "paceline/net/system_error.h"
 
 namespace paceline::net {
@@ -99,14 +99,7 @@ Look kill_all_that_carry(std::string_view id) noexcept {
 
 }  // namespace
 
-Job::Job() {
-  std::array<std::uint8_t, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw_errno("choosing the id of a job");
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (std::size_t i = 0; i < id_.size(); ++i)
-    id_[i] = kDigits[(static_cast<unsigned>(bytes[i / 2]) >> (i % 2 == 0 ? 4U : 0U)) & 15U];
-}
+Job::Job() : id_(random_digits()) {}
 
 Job::~Job() {
   if (!killed_) kill();

@@ -32,7 +32,7 @@ class Job {
   void kill() noexcept;
 
  private:
-  std::array<char, 32> id_{};
+  const std::array<char, 32> id_;
   bool killed_ = false;
 };
 

@@ -23,8 +23,9 @@ struct ShmOptions {
 /// What a fabric is made of.
 struct ShmParts {
   int rank = 0;
-  std::vector<std::shared_ptr<Segment>> segments;  ///< [world], as this rank maps them
-  std::vector<net::Fd> lives;  ///< [world] sockets that end with the peer; the own one is empty
+  std::vector<std::shared_ptr<Segment>> segments = {};  ///< [world], as this rank maps them
+  std::vector<net::Fd> lives =
+      {};  ///< [world] sockets that end with the peer; the own one is empty
 };
 
 /// Errors  UsageError if a segment or a socket is missing.
