@@ -32,6 +32,8 @@ Context& Communicator::context() const {
 
 int Communicator::rank() const { return context().rank(); }
 int Communicator::world_size() const { return context().world(); }
+std::string Communicator::link() const { return context().link(); }
+std::string Communicator::link_reason() const { return context().link_reason(); }
 Engine& Communicator::engine() { return context(); }
 std::shared_ptr<Engine> Communicator::share_engine() { return context().shared_from_this(); }
 

@@ -44,6 +44,12 @@ class Communicator {
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int world_size() const;
+  /// What joins the ranks: "shm" (memory that processes share), "tcp", or "memory" (threads, and a
+  /// world of one).
+  [[nodiscard]] std::string link() const;
+  /// Why processes that could have tried do not share memory ("rank 3 runs on another host …"), the
+  /// same on all ranks; else empty.
+  [[nodiscard]] std::string link_reason() const;
 
   /// Reduces `data` elementwise over all ranks, in place, and leaves the same bits on every rank.
   ///

@@ -56,6 +56,7 @@ Context::Context(ContextOptions options)
       store_rank_(options.store_rank),
       algorithm_(options.algorithm),
       fabric_(std::move(options.fabric)),
+      link_reason_(std::move(options.link_reason)),
       server_(std::move(options.server)),
       control_(std::move(options.control)),
       executor_(rank_,

@@ -34,6 +34,7 @@ struct ContextOptions {
   int world = 1;
   std::uint32_t generation = 0;
   std::unique_ptr<link::Fabric> fabric = {};
+  std::string link_reason = {};  ///< why the fabric is no shared memory; empty if nobody asked
   std::unique_ptr<store::Control> control = {};
   std::unique_ptr<store::Server> server = {};  ///< if this rank serves the meeting place
   std::optional<int> store_rank = {};          ///< the rank that serves it, if one does
@@ -66,6 +67,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int world() const noexcept { return world_; }
+  [[nodiscard]] std::string link() const { return fabric_ ? fabric_->name() : "memory"; }
+  [[nodiscard]] const std::string& link_reason() const noexcept { return link_reason_; }
   [[nodiscard]] Algorithm algorithm_for(Collective what,
                                         Dtype dtype,
                                         std::uint64_t count) const noexcept;
@@ -138,6 +141,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   const std::optional<int> store_rank_;
   const std::optional<Algorithm> algorithm_;
   const std::unique_ptr<link::Fabric> fabric_;
+  const std::string link_reason_;
   const std::unique_ptr<store::Server> server_;
   std::unique_ptr<store::Control> control_;  // until shut_down()
   IssuedCalls issued_;

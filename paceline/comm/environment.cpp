@@ -73,6 +73,23 @@ std::optional<std::chrono::milliseconds> read_timeout(const GetVariable& get) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
+/// PACELINE_LINK: what shall join the ranks. Threads' links cannot join processes.
+link::LinkWish read_link(const GetVariable& get, int world_size) {
+  using link::LinkWish;
+  const std::string value = find(get, "PACELINE_LINK").value_or("auto");
+  for (const LinkWish wish : {LinkWish::kAuto, LinkWish::kShm, LinkWish::kTcp})
+    if (value == link::name_of(wish)) return wish;
+  if (value != "memory")
+    throw UsageError(fmt::format(
+        "environment variable PACELINE_LINK is '{}', but must be auto, shm, tcp or memory", value));
+  if (world_size > 1)
+    throw UsageError(fmt::format(
+        "environment variable PACELINE_LINK is 'memory', which joins threads, but the {} ranks "
+        "of this job are processes: choose shm, tcp or auto",
+        world_size));
+  return LinkWish::kAuto;
+}
+
 /// Hosts may have different numbers of ranks, but each has one, and the ranks of a host are
 /// consecutive.
 void check_hosts(const Environment& env) {
@@ -208,6 +225,7 @@ Environment read_environment(const GetVariable& get) {
     throw_no_launcher(get);
   }
   result.connect_timeout = read_timeout(get);
+  result.link = read_link(get, result.world_size);
   return result;
 }
 

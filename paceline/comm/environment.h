@@ -10,6 +10,8 @@
 #include <string>
 #include <variant>
 
+#include "paceline/link/shm/hello.h"
+
 namespace paceline {
 
 /// Who started this process.
@@ -40,6 +42,7 @@ struct Environment {
   bool serves_store = false;          ///< no launcher serves the store: this rank does
   SecretSource secret = NoSecret{};
   std::optional<std::chrono::milliseconds> connect_timeout = {};
+  link::LinkWish link = link::LinkWish::kAuto;
 };
 
 /// As std::getenv: null if the variable is not set.

@@ -5,9 +5,12 @@
 #include <memory>
 #include <utility>
 
+#include "paceline/base/deadline.h"
+#include "paceline/base/error.h"
 #include "paceline/comm/context.h"
 #include "paceline/comm/environment.h"
 #include "paceline/comm/secret.h"
+#include "paceline/link/shm/meet.h"
 #include "paceline/link/tcp/tcp_fabric.h"
 #include "paceline/net/socket.h"
 #include "paceline/store/join.h"
@@ -26,6 +29,23 @@ std::unique_ptr<store::Server> serve(const Environment& environment,
       net::listen_unix_abstract(environment.master_addr.substr(1)),
       store::ServerOptions{
           .world = environment.world_size, .secret = secret, .connect_timeout = connect_timeout});
+}
+
+// Shared memory if all ranks may share it, else sockets, unless this job insists.
+void make_links(const Environment& environment,
+                std::vector<net::Fd> sockets,
+                std::chrono::milliseconds timeout,
+                ContextOptions& context) {
+  link::ShmMeeting meeting = link::meet_over_shm(
+      sockets,
+      {.rank = environment.rank, .wish = environment.link, .deadline = Deadline::after(timeout)});
+  context.fabric = std::move(meeting.fabric);
+  context.link_reason = std::move(meeting.reason);
+  if (context.fabric) return;
+  if (environment.link == link::LinkWish::kShm)
+    throw UsageError("PACELINE_LINK is shm, but these ranks cannot share memory: " +
+                     context.link_reason);
+  context.fabric = link::make_tcp_fabric(environment.rank, std::move(sockets));
 }
 
 }  // namespace
@@ -50,7 +70,7 @@ Communicator init(const InitOptions& options) {
        .connect_timeout = timeout});
   context.generation = membership.generation;
   if (environment.world_size > 1) {
-    context.fabric = link::make_tcp_fabric(environment.rank, std::move(membership.sockets));
+    make_links(environment, std::move(membership.sockets), timeout, context);
     context.control = std::move(membership.control);
   }
   return Communicator(std::make_shared<Context>(std::move(context)));

@@ -20,12 +20,14 @@ struct InitOptions {
   std::optional<std::chrono::milliseconds> connect_timeout = {};
 };
 
-/// Joins the job that this process was started for and meets the other ranks.
+/// Joins the job that this process was started for and meets the other ranks. Ranks of one host
+/// share memory if they can, others speak over TCP; PACELINE_LINK=shm insists, =tcp does without.
 ///
 /// Order   Every rank calls it. Returns when all have come.
 /// Errors  UsageError that names the variable if the environment is missing or contradicts itself
-///         (without a launcher: `paceline run -n 1 -- program`). CommError kConnectFailed, which
-///         names the rank that never came, or the address and its variables if nobody answers
+///         (without a launcher: `paceline run -n 1 -- program`), or, on all ranks, if PACELINE_LINK
+///         differs among them, or is shm and they cannot share memory. CommError kConnectFailed,
+///         which names the rank that never came, or the address and its variables if nobody answers
 ///         there; kRefused if secret, version, world size or algorithm differ.
 [[nodiscard]] Communicator init(const InitOptions& options = {});
 

@@ -88,6 +88,18 @@ TEST(Environment, reads_all_that_our_launcher_sets) {
   EXPECT_EQ(found.connect_timeout, std::chrono::milliseconds(2500));
 }
 
+TEST(Environment, knows_the_links_that_can_join_processes) {
+  using link::LinkWish;
+  EXPECT_EQ(read(ours()).link, LinkWish::kAuto);
+  EXPECT_EQ(read(with(ours(), "PACELINE_LINK", "auto")).link, LinkWish::kAuto);
+  EXPECT_EQ(read(with(ours(), "PACELINE_LINK", "shm")).link, LinkWish::kShm);
+  EXPECT_EQ(read(with(torchrun(), "PACELINE_LINK", "tcp")).link, LinkWish::kTcp);
+  expect_words(complaint(with(ours(), "PACELINE_LINK", "memory")),
+               {"PACELINE_LINK", "joins threads", "6 ranks", "choose shm, tcp or auto"});
+  expect_words(complaint(with(ours(), "PACELINE_LINK", "SHM")),
+               {"PACELINE_LINK is 'SHM'", "auto, shm, tcp or memory"});
+}
+
 TEST(Environment, names_each_missing_variable_and_how_to_start) {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})

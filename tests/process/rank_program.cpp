@@ -51,16 +51,33 @@ void bits(Communicator& comm) {
               same ? "same as threads" : "DIFFERENT FROM THREADS");
 }
 
+void link(Communicator& comm) {
+  std::printf("link %s; %s.\n", comm.link().c_str(), comm.link_reason().c_str());
+}
+
+// All processes of a host read the same clock.
+void say_when(const char* what) {
+  const std::chrono::milliseconds now = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now().time_since_epoch());
+  std::printf("%s at %lld\n", what, static_cast<long long>(now.count()));
+  std::fflush(stdout);
+}
+
 // One rank dies by SIGKILL in its third step; nobody else ends it.
 void kill_one(Communicator& comm, int rank) {
   for (int step = 0;; ++step) {
-    if (step == 3 && comm.rank() == rank) std::raise(SIGKILL);
+    if (step == 3 && comm.rank() == rank) {
+      say_when("dies");
+      std::raise(SIGKILL);
+    }
     std::vector<float> data(100000, 1.F);
     comm.allreduce(std::span(data), ReduceOp::kSum, {.label = "step"});
   }
 }
 void killed(Communicator& comm) { kill_one(comm, 1); }
 void killed_0(Communicator& comm) { kill_one(comm, 0); }
+// Until somebody else ends it.
+void endless(Communicator& comm) { kill_one(comm, -1); }
 
 // Rank 1 stops in its third step, until somebody lets it run on.
 void stopped(Communicator& comm) {
@@ -101,6 +118,7 @@ Scenario find_scenario(const std::string& name) {
       {"absent", bits},  // but for rank 1
       {"bits", bits},         {"killed", killed},
       {"killed_0", killed_0}, {"leaves_early", leaves_early},
+      {"endless", endless},   {"link", link},
       {"mismatch", mismatch}, {"stopped", stopped},
       {"throws", throws}};
   if (const auto found = scenarios.find(name); found != scenarios.end()) return found->second;
@@ -133,6 +151,7 @@ int main(int argc, char** argv) {
   try {
     return paceline::play(argc > 1 ? argv[1] : "bits");
   } catch (const std::exception& error) {
+    paceline::say_when("failed");
     std::printf("caught: %s\n", error.what());
     return 3;
   }
