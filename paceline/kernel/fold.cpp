@@ -30,20 +30,30 @@ constexpr std::size_t size_in(Form form) {
   return form == Form::kT ? kSize<T, Form::kT> : kSize<T, Form::kSum>;
 }
 
-/// Two terms of 16-bit floats; from T into T they would be a group.
 template <typename T, ReduceOp op, Form fa, Form fb>
 void pair_into(const Pair& pair, Form out) {
   // Only a finished sum is divided.
   constexpr ReduceOp kUnfinished = op == ReduceOp::kMean ? ReduceOp::kSum : op;
-  if constexpr (fa == Form::kSum) {
-    if (out == Form::kT) return run<Combine<T, op, fa, fb, Form::kT>>(pair);
+  constexpr Form kFinished = kIsHalf<T> ? Form::kT : Form::kSum;  // or both are T: one loop less
+  if (out == Form::kSum) {
+    run<Combine<T, kUnfinished, fa, fb, Form::kSum>>(pair);
+  } else {
+    run<Combine<T, op, fa, fb, kFinished>>(pair);
   }
-  run<Combine<T, kUnfinished, fa, fb, Form::kSum>>(pair);
 }
 
 template <typename T, ReduceOp op>
 void pair_from(const Pair& pair, PairForms forms) {
-  if (forms.a == Form::kT && forms.b == Form::kT) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (forms.a == Form::kT && forms.b == Form::kT && forms.out == Form::kT) {
+      return run<CombineBFloat16<op>>(pair);
+    }
+  }
+#endif
+  if constexpr (!kIsHalf<T>) {
+    pair_into<T, op, Form::kSum, Form::kSum>(pair, forms.out);  // both forms are T
+  } else if (forms.a == Form::kT && forms.b == Form::kT) {
     pair_into<T, op, Form::kT, Form::kT>(pair, forms.out);
   } else if (forms.a ==
              Form::kT) {  // each operation commutes, and any NaN becomes the canonical one
@@ -61,7 +71,9 @@ void pair_op(ReduceOp op, const Pair& pair, PairForms forms) {
   switch (op) {
     case ReduceOp::kMin: return pair_from<T, ReduceOp::kMin>(pair, forms);
     case ReduceOp::kMax: return pair_from<T, ReduceOp::kMax>(pair, forms);
-    case ReduceOp::kMean: return pair_from<T, ReduceOp::kMean>(pair, forms);
+    case ReduceOp::kMean:
+      if constexpr (kFloats<Tag<T>>) return pair_from<T, ReduceOp::kMean>(pair, forms);
+      return;  // fold() has refused it
     case ReduceOp::kSum: return pair_from<T, ReduceOp::kSum>(pair, forms);
   }
 }
@@ -95,17 +107,15 @@ void fold_pairs(const Fold& fold, std::size_t begin, std::size_t count) {
   if (fold.term_count == 1) {
     return fold_one<T>(fold.op, {a, a, result, count, fold.world}, {form, form, target.form});
   }
-  if constexpr (kIsHalf<T>) {
-    alignas(kVectorBytes) std::byte sums[kBlockBytes];
-    for (std::size_t k = 1; k < fold.term_count; ++k) {
-      const bool last = k + 1 == fold.term_count;
-      const Form fb = fold.terms[k].form;
-      const std::byte* b = fold.terms[k].data + begin * size_in<T>(fb);
-      pair_op<T>(fold.op, {a, b, last ? result : sums, count, fold.world},
-                 {form, fb, last ? target.form : Form::kSum});
-      a = sums;
-      form = Form::kSum;
-    }
+  alignas(kVectorBytes) std::byte sums[kBlockBytes];
+  for (std::size_t k = 1; k < fold.term_count; ++k) {
+    const bool last = k + 1 == fold.term_count;
+    const Form fb = fold.terms[k].form;
+    const std::byte* b = fold.terms[k].data + begin * size_in<T>(fb);
+    pair_op<T>(fold.op, {a, b, last ? result : sums, count, fold.world},
+               {form, fb, last ? target.form : Form::kSum});
+    a = sums;
+    form = Form::kSum;
   }
 }
 
@@ -140,8 +150,8 @@ bool in_registers(const Fold& fold) {
 
 template <typename T>
 void fold_as(const Fold& fold) {
-  if (in_registers<T>(fold)) return fold_groups<T>(fold);
   if (fold.term_count <= 2 && fold.target_count == 1) return fold_pairs<T>(fold, 0, fold.count);
+  if (in_registers<T>(fold)) return fold_groups<T>(fold);
   fold_blocks<T>(fold);
 }
 

@@ -131,47 +131,57 @@ struct Quad<BFloat16> : Quad<float> {
 };
 #endif
 
+/// a … d = a … d (op) what lies at `from`.
+template <typename T, ReduceOp op, class V = VectorOf<Tag<T>>>
+HWY_INLINE void combine_quad(const std::byte* from, V& a, V& b, V& c, V& d) {
+  constexpr Tag<T> tag;
+  V e, f, g, h;
+  Quad<T>::load(from, e, f, g, h);
+  a = combine<op>(tag, a, e);
+  b = combine<op>(tag, b, f);
+  c = combine<op>(tag, c, g);
+  d = combine<op>(tag, d, h);
+}
+
+template <typename T, class V = VectorOf<Tag<T>>>
+HWY_INLINE void finish_quad(V a, V b, V c, V d, std::size_t at, const Group& group) {
+  if constexpr (kFloats<Tag<T>>) {
+    if (HWY_UNLIKELY(group.divided)) {
+      const auto world = hn::Set(Tag<T>(), static_cast<Accumulator<T>>(group.world));
+      a = hn::Div(a, world);
+      b = hn::Div(b, world);
+      c = hn::Div(c, world);
+      d = hn::Div(d, world);
+    }
+  }
+  Quad<T>::store(a, b, c, d, at, group);
+}
+
 /// All elements of a group, a multiple of four vectors. Each is loaded before it is stored, so a
 /// target may be a term.
 template <typename T, ReduceOp op>
 HWY_NOINLINE void fold_quads(const Group& all) {
   const Group group = all;  // what is stored cannot change it: it stays in registers
   using Q = Quad<T>;
-  constexpr Tag<T> tag;
-  VectorOf<Tag<T>> a, b, c, d, e, f, g, h;
-  const std::size_t step = kGroupVectors * hn::Lanes(tag);
+  VectorOf<Tag<T>> a, b, c, d;
+  const std::size_t step = kGroupVectors * hn::Lanes(Tag<T>());
+  const std::size_t count = group.end - group.begin;
   const Term* const first = group.terms;
   const Term* const end = first + group.term_count;
-  const std::size_t count = group.end - group.begin;
   for (std::size_t done = 0; done < count; done += step) {
     const std::size_t at = group.begin + done;
     const Term* term = first;
-    if (group.from_sums) {
+    if (HWY_UNLIKELY(group.from_sums)) {
       Q::load_sums(group.sums + done * sizeof(Accumulator<T>), a, b, c, d);
     } else {
       Q::load(term++->data + at * sizeof(T), a, b, c, d);
     }
-    for (; term != end; ++term) {
-      Q::load(term->data + at * sizeof(T), e, f, g, h);
-      a = combine<op>(tag, a, e);
-      b = combine<op>(tag, b, f);
-      c = combine<op>(tag, c, g);
-      d = combine<op>(tag, d, h);
-    }
-    if (group.to_sums) {
+    for (; term != end; ++term) combine_quad<T, op>(term->data + at * sizeof(T), a, b, c, d);
+    if (HWY_UNLIKELY(group.to_sums)) {
       Q::store_sums(a, b, c, d, group.sums + done * sizeof(Accumulator<T>));
-      continue;
+    } else {
+      finish_quad<T>(a, b, c, d, at, group);
     }
-    if constexpr (kFloats<Tag<T>>) {
-      if (group.divided) {
-        const auto world = hn::Set(tag, static_cast<Accumulator<T>>(group.world));
-        a = hn::Div(a, world);
-        b = hn::Div(b, world);
-        c = hn::Div(c, world);
-        d = hn::Div(d, world);
-      }
-    }
-    Q::store(a, b, c, d, at, group);
   }
 }
 

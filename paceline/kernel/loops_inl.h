@@ -53,6 +53,31 @@ struct Combine {
   }
 };
 
+#if HWY_TARGET != HWY_SCALAR
+/// The same for BF16 from T into T: even and odd elements apart, without a shuffle, as a BF16 is
+/// the upper half of an F32.
+template <ReduceOp op>
+struct CombineBFloat16 {
+  static HWY_INLINE std::size_t lanes() { return 2 * hn::Lanes(TagF32()); }
+  static constexpr std::size_t kA = 2;
+  static constexpr std::size_t kB = 2;
+  static constexpr std::size_t kOut = 2;
+  static HWY_INLINE hn::Vec<TagF32> combined(hn::Vec<TagU32> a, hn::Vec<TagU32> b, int world) {
+    const TagF32 f32;
+    const auto result = combine<op>(f32, hn::BitCast(f32, a), hn::BitCast(f32, b));
+    return divide_mean<float, op>(result, world);
+  }
+  static HWY_INLINE void step(const std::byte* a, const std::byte* b, int world, std::byte* to) {
+    const auto upper = hn::Set(TagU32(), 0xffff0000U);
+    const auto va = load_bytes(TagU32(), a);
+    const auto vb = load_bytes(TagU32(), b);
+    const auto even = combined(hn::ShiftLeft<16>(va), hn::ShiftLeft<16>(vb), world);
+    const auto odd = combined(hn::And(va, upper), hn::And(vb, upper), world);
+    store_bytes(TagU32(), merged_bf16(even, odd), to);
+  }
+};
+#endif
+
 /// Changes the form of one term: widens, or finishes a sum.
 template <typename T, ReduceOp op, Form from, Form out>
 struct Convert {
