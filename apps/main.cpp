@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "apps/bench_command.h"
 #include "apps/command.h"
 #include "apps/compare_command.h"
 #include "apps/run_command.h"
@@ -61,6 +62,7 @@ int run(const Texts& arguments) {
   paceline::apps::add_run_command(app, action, line.program);
   paceline::apps::add_sim_command(app, action);
   paceline::apps::add_compare_command(app, action);
+  paceline::apps::add_bench_command(app, action);
   try {
     Texts reversed(line.ours.rbegin(), line.ours.rend());  // as CLI11 wants them
     app.parse(reversed);

@@ -13,9 +13,7 @@
 #include "apps/compare/messages.h"
 #include "apps/compare/worker.h"
 #include "paceline/net/host.h"
-#include "paceline/net/job.h"
 #include "paceline/net/poll.h"
-#include "paceline/net/socket.h"
 #include "paceline/net/system_error.h"
 
 namespace paceline::apps {
@@ -25,7 +23,6 @@ constexpr auto kStart = std::chrono::minutes(2);  // LibTorch, data, the meeting
 constexpr auto kTurn = std::chrono::minutes(60);  // a few steps, whatever the model
 constexpr auto kAnswer = std::chrono::minutes(1);
 constexpr auto kPatience = std::chrono::seconds(2);  // then see whether the process is stopped
-constexpr auto kHello = std::chrono::seconds(5);     // a worker says it at once
 constexpr auto kFarewell = std::chrono::seconds(5);  // from a closed socket to the end of a process
 
 bool begins_with(const std::string& text, std::string_view name) {
@@ -88,13 +85,6 @@ int number_in(std::string_view text) {
 
 }  // namespace
 
-MeetingPlace make_meeting_place() {
-  const net::Job random;
-  MeetingPlace place{.listener = {}, .name = fmt::format("paceline-compare-{}", random.id())};
-  place.listener = net::listen_unix_abstract(place.name);
-  return place;
-}
-
 Team::Team(const TrainingSettings& settings, const MeetingPlace& place, int number)
     : contestant_(settings.contestant),
       ranks_(contestant_.mechanism == Mechanism::kDdp ? static_cast<std::size_t>(contestant_.ranks)
@@ -112,30 +102,25 @@ void Team::accept_all(const MeetingPlace& place, int number) {
         {{.fd = &place.listener, .recv = true}, {.fd = &child_.ended(), .recv = true}}};
     if (net::poll(items, deadline) == 0) fail("it has not started within two minutes");
     if (items[0].can_recv) {
-      adopt(net::accept_now(place.listener), number);
+      adopt(place, number);
     } else {
       fail_by_end("it ended before it began to train");
     }
   }
 }
 
-/// Lets in what is a worker of this team, of this user.
-void Team::adopt(net::Fd socket, int number) {
-  if (!socket || net::peer_credentials(socket).uid != net::user_id()) return;
-  Connection connection(std::move(socket));
-  Connection::Text hello;
-  try {
-    hello = connection.receive(Deadline::after(kHello));
-  } catch (const std::exception&) {
-    return;  // a stranger that says nothing, or something else
-  }
-  const std::size_t space = hello.body.find(' ');
-  if (hello.word != word::kHello || space == std::string::npos) return;
-  const int rank = number_in(std::string_view(hello.body).substr(space + 1));
-  if (number_in(hello.body) != number || rank < 0 || std::cmp_greater_equal(rank, ranks_.size())) {
+/// Lets in what is a worker of this team.
+void Team::adopt(const MeetingPlace& place, int number) {
+  std::optional<Guest> guest = let_in(place);
+  if (!guest) return;
+  const std::string_view hello = guest->hello;
+  const std::size_t space = hello.find(' ');
+  if (space == std::string_view::npos) return;
+  const int rank = number_in(hello.substr(space + 1));
+  if (number_in(hello) != number || rank < 0 || std::cmp_greater_equal(rank, ranks_.size())) {
     return;
   }
-  ranks_[static_cast<std::size_t>(rank)].emplace(std::move(connection));
+  ranks_[static_cast<std::size_t>(rank)].emplace(std::move(guest->connection));
 }
 
 double Team::run(std::int64_t steps) {

@@ -10,22 +10,12 @@
 #include <vector>
 
 #include "apps/compare/connection.h"
+#include "apps/compare/meeting_place.h"
 #include "apps/compare/process_count.h"
 #include "apps/compare/record.h"
 #include "paceline/net/child.h"
 
 namespace paceline::apps {
-
-/// Where workers meet the process that compares.
-struct MeetingPlace {
-  net::Fd listener;
-  std::string name;
-};
-
-/// A local socket that only processes of this user are let in to.
-///
-/// Errors  net::SystemError.
-[[nodiscard]] MeetingPlace make_meeting_place();
 
 /// Owns the processes: they end with it.
 ///
@@ -52,7 +42,7 @@ class Team {
 
  private:
   void accept_all(const MeetingPlace& place, int number);
-  void adopt(net::Fd socket, int number);
+  void adopt(const MeetingPlace& place, int number);
   void say(const char* what, const std::string& body);
   [[nodiscard]] std::string hear(std::size_t rank,
                                  const char* expected,

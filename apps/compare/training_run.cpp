@@ -21,7 +21,7 @@ class Run {
         progress_(progress),
         contestants_(contestants_for(options.ranks)),
         rounds_((options.steps + kStepsPerTurn - 1) / kStepsPerTurn),
-        place_(make_meeting_place()) {}
+        place_(make_meeting_place("compare")) {}
 
   std::vector<Measurement> measure() {
     for (const Contestant& contestant : contestants_) start(contestant);

@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "apps/compare/connection.h"
+#include "apps/compare/meeting_place.h"
 #include "apps/compare/messages.h"
 #include "apps/compare/torch/trainer.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/init.h"
-#include "paceline/net/socket.h"
 
 namespace paceline::apps {
 namespace {
@@ -89,11 +89,9 @@ int run_worker(const std::vector<std::string>& arguments) {
     throw UsageError(fmt::format("{} is for paceline itself: it takes a socket's name and a team",
                                  kWorkerArgument));
   }
-  Connection connection(
-      net::connect_unix_abstract(arguments[0], Deadline::after(std::chrono::seconds(60))));
   const char* const rank = std::getenv("RANK");
-  connection.send(word::kHello, fmt::format("{} {}", arguments[1], rank != nullptr ? rank : "0"),
-                  Deadline::after(kAnswer));
+  Connection connection =
+      visit(arguments[0], fmt::format("{} {}", arguments[1], rank != nullptr ? rank : "0"));
   try {
     work(connection);
     return 0;

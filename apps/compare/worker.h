@@ -11,7 +11,6 @@ namespace paceline::apps {
 /// What the two processes say. The worker: hello (its team and rank, "3 1"), ready, done (the last
 /// loss), record, error (why). The other: settings, record, run (steps), finish.
 namespace word {
-inline constexpr const char* kHello = "hello";
 inline constexpr const char* kSettings = "settings";
 inline constexpr const char* kReady = "ready";
 inline constexpr const char* kRecord = "record";

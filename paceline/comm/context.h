@@ -76,6 +76,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void start_ledger(std::size_t capacity);
   [[nodiscard]] Ledger take_ledger();
   [[nodiscard]] std::uint64_t next_user_number() noexcept { return user_number_++; }
+  /// What joins the ranks; null at world 1. For `paceline bench`, which measures what lies below.
+  [[nodiscard]] link::Fabric* fabric() const noexcept { return fabric_.get(); }
 
  private:
   using CallPtr = std::shared_ptr<CallState>;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// What an exercise is held against.
+
+#include <cstdint>
+
+#include "apps/bench/exercise.h"
+#include "apps/bench/measure.h"
+
+namespace paceline::apps {
+
+/// Collective. Roofline: the fold of this rank's chunk, from all ranks' buffers and into them as
+/// the collective has it, on the addresses that it uses. There is none for private memory, or where
+/// ranks share no memory. Copy: the whole buffer, to another of its kind.
+[[nodiscard]] Yardsticks make_yardsticks(Communicator& comm,
+                                         const BenchOptions& options,
+                                         const Exercise& exercise,
+                                         std::uint64_t bytes);
+
+}  // namespace paceline::apps
