@@ -52,8 +52,8 @@ std::string_view name_of(Collective collective) noexcept {
   return pick(kNames, collective);
 }
 std::string_view name_of(Algorithm algorithm) noexcept {
-  static constexpr std::array<std::string_view, 5> kNames{"ring", "pairwise", "one_stage", "tree",
-                                                          "relay"};
+  static constexpr std::array<std::string_view, 6> kNames{"ring", "pairwise", "one_stage",
+                                                          "tree", "relay",    "direct"};
   return pick(kNames, algorithm);
 }
 }  // namespace paceline

@@ -29,7 +29,7 @@ enum class Collective : std::uint8_t {
 };
 
 /// How a call does it. All but kRelay add in the same order, so the choice never changes a bit.
-enum class Algorithm : std::uint8_t { kRing, kPairwise, kOneStage, kTree, kRelay };
+enum class Algorithm : std::uint8_t { kRing, kPairwise, kOneStage, kTree, kRelay, kDirect };
 
 /// How a term is represented: as T, or as T's accumulation type (F32 for 16-bit floats, else T).
 enum class Form : std::uint8_t { kT, kSum };

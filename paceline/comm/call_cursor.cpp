@@ -59,7 +59,8 @@ bool conflict(const Touch& a, const Touch& b, int world) {
 }  // namespace
 
 CallCursor::CallCursor(const plan::Schedule& schedule, int rank, int world)
-    : rank_(rank),
+    : windows_(schedule.windows),
+      rank_(rank),
       world_(world),
       out_(static_cast<std::size_t>(world), kNone),
       in_(static_cast<std::size_t>(world), kNone),
@@ -67,7 +68,8 @@ CallCursor::CallCursor(const plan::Schedule& schedule, int rank, int world)
   steps_.reserve(schedule.steps.size());
   std::vector<std::uint32_t> sent(static_cast<std::size_t>(world)), received(sent);
   for (const Step& step : schedule.steps) {
-    PACELINE_ASSERT(step.kind != Kind::kPost || step.to.size == 1, "a post to several ranks");
+    PACELINE_ASSERT(windows_ || step.kind != Kind::kPost || step.to.size == 1,
+                    "a frame to several ranks");
     PACELINE_ASSERT(step.peer < world, "a peer outside the world");
     std::uint32_t message = 0;
     if (step.kind == Kind::kSend) message = sent[step.peer]++;
@@ -84,7 +86,7 @@ CallCursor::CallCursor(const plan::Schedule& schedule, int rank, int world)
 CallCursor::StepIndex& CallCursor::lane_of(const Step& step) {
   switch (step.kind) {
     case Kind::kSend: return out_[step.peer];
-    case Kind::kPost: return out_[step.to.first];
+    case Kind::kPost: return windows_ ? local_ : out_[step.to.first];
     case Kind::kRecv: return in_[step.peer];
     case Kind::kFold:
     case Kind::kAwait: break;

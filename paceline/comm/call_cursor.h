@@ -50,6 +50,7 @@ class CallCursor {
   };
   [[nodiscard]] StepIndex& lane_of(const plan::Step& step);
 
+  bool windows_;
   int rank_;
   int world_;
   std::vector<State> steps_;

@@ -32,8 +32,13 @@ void ScratchPool::give_back(Block block) {
   }
 }
 
-CallMemory::CallMemory(
-    const plan::Schedule& schedule, int rank, int world, Dtype dtype, PieceList in, PieceList out)
+CallMemory::CallMemory(const plan::Schedule& schedule,
+                       int rank,
+                       int world,
+                       Dtype dtype,
+                       std::uint64_t count,
+                       PieceList in,
+                       PieceList out)
     : rank_(rank),
       world_(world),
       element_bytes_(size_of(dtype)),
@@ -44,7 +49,9 @@ CallMemory::CallMemory(
                     schedule.out == schedule.sum),
       in_place_(in == out),
       in_(std::move(in)),
-      out_(std::move(out)) {
+      out_(std::move(out)),
+      staging_(schedule.stage),
+      stage_map_(count, world, schedule.stage) {
   if (!in_place_ && in_.overlaps(out_)) {
     throw UsageError("input and output overlap, but are not the same memory");
   }
@@ -82,6 +89,10 @@ Run CallMemory::locate(Memory memory, int slot, std::uint64_t element) const {
       const std::size_t slot_bytes = inbox_range_.size() * element_bytes_;
       return locate_scratch(inbox_, static_cast<std::size_t>(slot) * slot_bytes, inbox_range_,
                             element_bytes_, element);
+    }
+    case Memory::kStage: {
+      const plan::StageMap::Place place = stage_map_.find(element);
+      return {stage_ + place.index * element_bytes_, place.run};
     }
     case Memory::kNone: break;
   }

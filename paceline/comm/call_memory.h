@@ -35,6 +35,7 @@ class CallMemory {
              int rank,
              int world,
              Dtype dtype,
+             std::uint64_t count,
              PieceList in,
              PieceList out);
 
@@ -47,6 +48,16 @@ class CallMemory {
   [[nodiscard]] static Form form_of(plan::Memory memory) noexcept {
     return memory == plan::Memory::kSum ? Form::kSum : Form::kT;
   }
+
+  /// Of the schedule; set_stage() before the first locate() if it has a stage.
+  [[nodiscard]] const plan::Staging& staging() const noexcept { return staging_; }
+  [[nodiscard]] std::size_t stage_bytes() const noexcept {
+    return stage_map_.size() * element_bytes_;
+  }
+  void set_stage(std::byte* stage) noexcept { stage_ = stage; }
+
+  [[nodiscard]] const PieceList& in() const noexcept { return in_; }
+  [[nodiscard]] const PieceList& out() const noexcept { return out_; }
 
   /// Whether any byte of the caller's memory belongs to both calls.
   [[nodiscard]] bool overlaps(const CallMemory& other) const;
@@ -68,6 +79,9 @@ class CallMemory {
   bool in_place_;
   PieceList in_, out_;
   ScratchPool::Block sum_, inbox_;
+  plan::Staging staging_;
+  plan::StageMap stage_map_;
+  std::byte* stage_ = nullptr;
 };
 
 }  // namespace paceline

@@ -3,18 +3,21 @@
 /// @file
 /// One call in flight.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "paceline/base/deadline.h"
 #include "paceline/base/ledger.h"
 #include "paceline/comm/call_cursor.h"
 #include "paceline/comm/call_memory.h"
 #include "paceline/comm/descriptor.h"
+#include "paceline/comm/window_board.h"
 
 namespace paceline {
 
@@ -37,7 +40,14 @@ struct CallState {
         timeout(limit),
         keeps(std::move(owner)),
         memory(std::move(call_memory)),
-        cursor(schedule, rank, world_size) {}
+        cursor(schedule, rank, world_size),
+        over_windows(schedule.windows) {
+    if (over_windows) windows.resize(static_cast<std::size_t>(world_size));
+    for (const plan::Step& step : schedule.steps) {
+      if (step.kind == plan::Kind::kPost)
+        ++posts_left[static_cast<std::size_t>(WindowBoard::stage_of(step))];
+    }
+  }
 
   /// Makes the ledger record this call, which begins now.
   void begin_record();
@@ -63,6 +73,13 @@ struct CallState {
   // the driver's
   CallMemory memory;
   CallCursor cursor;
+  const bool over_windows;                    ///< it needs no frames
+  bool resident = false;                      ///< the peers reach its memory
+  bool opened = false;                        ///< it has its slot of the board
+  std::vector<PeerWindow> windows;            ///< [world], as far as peers have posted
+  std::array<std::uint32_t, 2> posts_left{};  ///< per stage
+  std::shared_ptr<std::byte> stage;           ///< of its own, if it needs one
+  std::size_t stage_bytes = 0;
   Traffic traffic;                     ///< with all peers, if no ledger records the call
   std::unique_ptr<CallRecord> record;  ///< its peers are [world] while the call is in flight
   bool moved = true;                   ///< since the driver last looked

@@ -112,9 +112,14 @@ std::uint64_t Communicator::formula_bytes_sent(Collective what,
                                                std::uint64_t count,
                                                std::optional<Algorithm> algorithm,
                                                int root) const {
-  return plan::formula_bytes_sent(
-      algorithm.value_or(algorithm_for(what, dtype, count)),
-      {.what = what, .rank = rank(), .world = world_size(), .root = root, .count = count}, dtype);
+  return plan::formula_bytes_sent(algorithm.value_or(algorithm_for(what, dtype, count)),
+                                  {.what = what,
+                                   .rank = rank(),
+                                   .world = world_size(),
+                                   .root = root,
+                                   .count = count,
+                                   .windows = context().shares_memory()},
+                                  dtype);
 }
 
 std::uint64_t Communicator::next_user_number() { return context().next_user_number(); }

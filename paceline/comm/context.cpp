@@ -20,7 +20,7 @@ constexpr Clock::duration kSpin = std::chrono::microseconds(50);
 
 // What is wrong with a call by its descriptor alone; empty if nothing is. Ranks whose descriptors
 // agree see the same.
-std::string fault_of(const Descriptor& call, int world) {
+std::string fault_of(const Descriptor& call, int world, bool windows) {
   if (size_of(call.dtype) == 0) {
     return fmt::format("{}: {} is no element type", name_of(call.what),
                        static_cast<int>(call.dtype));
@@ -38,7 +38,19 @@ std::string fault_of(const Descriptor& call, int world) {
   if (!plan::supports(call.algorithm, call.what)) {
     return fmt::format("{} cannot be done by {}", name_of(call.what), name_of(call.algorithm));
   }
+  if (call.algorithm == Algorithm::kDirect && world > 1 && !windows) {
+    return fmt::format("{} cannot be done by direct: the ranks share no memory",
+                       name_of(call.what));
+  }
   return {};
+}
+
+bool lies_in(std::span<const std::byte> memory, const Buffer& buffer) {
+  return std::all_of(buffer.pieces.begin(), buffer.pieces.end(), [&](const Piece& piece) {
+    const auto offset = reinterpret_cast<std::uintptr_t>(piece.data) -
+                        reinterpret_cast<std::uintptr_t>(memory.data());
+    return piece.bytes == 0 || (offset <= memory.size() && piece.bytes <= memory.size() - offset);
+  });
 }
 
 Region allocate_private(std::size_t bytes) {
@@ -57,6 +69,7 @@ Context::Context(ContextOptions options)
       algorithm_(options.algorithm),
       fabric_(std::move(options.fabric)),
       link_reason_(std::move(options.link_reason)),
+      windows_(fabric_ ? fabric_->windows() : nullptr),
       server_(std::move(options.server)),
       control_(std::move(options.control)),
       executor_(rank_,
@@ -83,7 +96,7 @@ Context::~Context() { shut_down(); }
 
 Algorithm Context::algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const noexcept {
   if (algorithm_ && plan::supports(*algorithm_, what)) return *algorithm_;
-  return plan::choose_algorithm(what, dtype, world_, count);
+  return plan::choose_algorithm(what, dtype, world_, count, windows_ != nullptr);
 }
 
 Descriptor Context::describe(const Call& call, const Buffer& in) const {
@@ -118,7 +131,7 @@ Work Context::start_awaited(const Call& call, Buffer in, Buffer out) {
 
 Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer& out) {
   const Descriptor descriptor = describe(call, in);
-  const std::string fault = fault_of(descriptor, world_);
+  const std::string fault = fault_of(descriptor, world_, windows_ != nullptr);
   std::string refusal;
   std::exception_ptr broken;
   std::uint64_t sequence = 0;
@@ -177,22 +190,47 @@ Context::CallPtr Context::build(const Call& call,
     throw UsageError(
         fmt::format("its input is {}, its output {}", name_of(in.dtype), name_of(out.dtype)));
   }
-  const plan::Schedule schedule =
-      plan::make_schedule(descriptor.algorithm, {.what = descriptor.what,
-                                                 .rank = rank_,
-                                                 .world = world_,
-                                                 .root = descriptor.root,
-                                                 .count = descriptor.count});
-  CallMemory memory(schedule, rank_, world_, descriptor.dtype, PieceList(in, schedule.in),
-                    PieceList(out, schedule.out));
+  const plan::Shape shape = shape_of(descriptor, in, out);
+  const plan::Schedule schedule = plan::make_schedule(descriptor.algorithm, shape);
+  CallMemory memory(schedule, rank_, world_, descriptor.dtype, descriptor.count,
+                    PieceList(in, schedule.in), PieceList(out, schedule.out));
+  check_windows(memory);
   for (const CallPtr& other : open_) {
     if (memory.overlaps(other->memory)) {
       throw UsageError(fmt::format("its memory belongs to call #{} ({}), which is still in flight",
                                    other->sequence, text_of(other->descriptor)));
     }
   }
-  return std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
-                                     std::move(memory), call.timeout, call.keeps);
+  auto state = std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
+                                           std::move(memory), call.timeout, call.keeps);
+  state->resident = shape.resident;
+  return state;
+}
+
+plan::Shape Context::shape_of(const Descriptor& descriptor,
+                              const Buffer& in,
+                              const Buffer& out) const {
+  plan::Shape shape{.what = descriptor.what,
+                    .rank = rank_,
+                    .world = world_,
+                    .root = descriptor.root,
+                    .count = descriptor.count,
+                    .windows = windows_ != nullptr};
+  if (windows_ == nullptr) return shape;
+  const std::span<const std::byte> own = windows_->segment(rank_);
+  shape.resident = lies_in(own, in) && lies_in(own, out);
+  shape.slices = plan::slices_for(descriptor.dtype, world_, descriptor.count);
+  return shape;
+}
+
+// Another rank's memory may be anything at any time.
+void Context::check_windows(const CallMemory& memory) const {
+  for (int peer = 0; windows_ != nullptr && peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    const std::span<const std::byte> segment = windows_->segment(peer);
+    if (!memory.in().touches(segment) && !memory.out().touches(segment)) continue;
+    throw UsageError(fmt::format("its memory belongs to rank {}; use memory of this rank", peer));
+  }
 }
 
 // The first call that meets the cause fails with the cause's own code, later ones quote it.
@@ -246,10 +284,9 @@ Ledger Context::take_ledger() {
 }
 
 Region Context::allocate(std::size_t bytes) {
-  link::Windows* windows = fabric_ ? fabric_->windows() : nullptr;
-  if (windows == nullptr) return allocate_private(bytes);
+  if (windows_ == nullptr) return allocate_private(bytes);
   try {
-    return {windows->allocate(bytes), bytes};
+    return {windows_->allocate(bytes), bytes};
   } catch (const link::OutOfWindowMemory& none) {
     throw UsageError(
         fmt::format("rank {}: no shared memory of {} bytes: {}", rank_, bytes, none.what()));

@@ -99,6 +99,10 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
                               std::uint64_t sequence,
                               const Buffer& in,
                               const Buffer& out) PACELINE_REQUIRES(mutex_);
+  [[nodiscard]] plan::Shape shape_of(const Descriptor& descriptor,
+                                     const Buffer& in,
+                                     const Buffer& out) const;
+  void check_windows(const CallMemory& memory) const;
   void throw_if_closed(const Descriptor& descriptor) PACELINE_REQUIRES(mutex_);
 
   // context_driver.cpp: the driver's side, without the lock
@@ -144,6 +148,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   const std::optional<Algorithm> algorithm_;
   const std::unique_ptr<link::Fabric> fabric_;
   const std::string link_reason_;
+  link::Windows* const windows_;  // of the fabric; null where ranks share no memory
   const std::unique_ptr<store::Server> server_;
   std::unique_ptr<store::Control> control_;  // until shut_down()
   IssuedCalls issued_;

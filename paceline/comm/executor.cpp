@@ -28,6 +28,8 @@ Executor::Executor(int rank,
     out_[p] = std::make_unique<Outgoing>(peer, fabric->to(peer), tag, segment_bytes);
     in_[p] = std::make_unique<Incoming>(peer, fabric->to(peer), tag, folder_);
   }
+  link::Windows* const windows = fabric == nullptr ? nullptr : fabric->windows();
+  if (windows != nullptr) board_ = std::make_unique<WindowBoard>(rank, world, *windows);
 }
 
 void Executor::add(std::shared_ptr<CallState> call) {
@@ -50,32 +52,49 @@ bool Executor::advance() {
 }
 
 bool Executor::advance_local(CallState& call) {
-  constexpr std::size_t kBytesPerTurn = 256 << 10;
-  CallCursor& cursor = call.cursor;
+  if (call.over_windows && !call.opened && !open(call)) return false;
   bool moved = false;
-  while (cursor.first_local() != CallCursor::kNone) {
-    const auto index = cursor.first_local();
-    const plan::Step& step = cursor.step(index);
-    const std::uint64_t at = cursor.at(index);
-    const std::uint64_t limit = cursor.limit(index);
-    if (step.kind == Kind::kAwait) {
-      if (limit != step.elements.end || !all_posted(call, step)) break;
-    } else {
-      const std::uint64_t turn = kBytesPerTurn / size_of(call.descriptor.dtype, Form::kSum);
-      const std::uint64_t count = std::min(limit - at, turn);
-      if (count == 0 && limit != step.elements.end) break;
-      folder_.fold(call, step, nullptr, at, count);
-      cursor.advance(index, count);
-    }
+  while (call.cursor.first_local() != CallCursor::kNone) {
+    const auto index = call.cursor.first_local();
+    if (!do_local(call, index)) break;
     call.moved = moved = true;
-    if (step.kind == Kind::kAwait) count_posts(call, step);
-    if (step.kind == Kind::kAwait || cursor.at(index) == step.elements.end) {
-      cursor.finish(index);
-    } else {
-      break;
-    }
+    if (call.cursor.first_local() == index) break;  // the others' turn
   }
   return moved;
+}
+
+// One step, or a part of it. @return whether anything moved.
+bool Executor::do_local(CallState& call, CallCursor::StepIndex index) {
+  CallCursor& cursor = call.cursor;
+  const plan::Step& step = cursor.step(index);
+  if (step.kind == Kind::kFold) return fold(call, index);
+  if (cursor.limit(index) != step.elements.end) return false;
+  if (step.kind == Kind::kPost) {
+    if (!post(call, step)) return false;
+  } else if (call.over_windows) {
+    if (!all_posted_in_windows(call, step)) return false;
+  } else {
+    if (!all_posted(call, step)) return false;
+    count_posts(call, step);
+  }
+  cursor.finish(index);
+  return true;
+}
+
+bool Executor::fold(CallState& call, CallCursor::StepIndex index) {
+  constexpr std::size_t kBytesPerTurn = 256 << 10;
+  CallCursor& cursor = call.cursor;
+  const plan::Step& step = cursor.step(index);
+  const std::uint64_t at = cursor.at(index);
+  const std::uint64_t limit = cursor.limit(index);
+  const std::uint64_t turn = kBytesPerTurn / size_of(call.descriptor.dtype, Form::kSum);
+  const std::uint64_t count = std::min(limit - at, turn);
+  if (count == 0 && limit != step.elements.end) return false;
+  folder_.fold(call, step, nullptr, at, count);
+  if (call.over_windows) count_windows(call, step, count);
+  cursor.advance(index, count);
+  if (cursor.at(index) == step.elements.end) cursor.finish(index);
+  return true;
 }
 
 bool Executor::all_posted(const CallState& call, const plan::Step& step) const {
@@ -107,6 +126,7 @@ std::vector<std::shared_ptr<CallState>> Executor::take_done() {
   done.assign(std::make_move_iterator(keep), std::make_move_iterator(calls_.end()));
   calls_.erase(keep, calls_.end());
   for (const auto& call : done) call->memory.release(scratch_);
+  if (board_) close(done);
   return done;
 }
 
@@ -116,6 +136,8 @@ std::vector<std::shared_ptr<CallState>> Executor::take_from(std::uint64_t from) 
                                  [&](const auto& call) { return call->sequence >= from; });
   taken.assign(std::make_move_iterator(keep), std::make_move_iterator(calls_.end()));
   calls_.erase(keep, calls_.end());
+  // Peers may still write into the memory of a call that has failed here.
+  if (board_ && !taken.empty()) board_->windows().quarantine();
   for (const auto& call : taken) release(*call);
   return taken;
 }
@@ -131,11 +153,17 @@ void Executor::release(const CallState& call) {
 
 bool Executor::waits_for(int peer) const {
   const auto p = static_cast<std::size_t>(peer);
-  return out_[p]->blocked() || in_[p]->wanted(calls_);
+  const auto lacks = [&](const auto& call) { return lacks_post(*call, peer); };
+  return out_[p]->blocked() || in_[p]->wanted(calls_) ||
+         std::any_of(calls_.begin(), calls_.end(), lacks);
 }
 
 std::uint64_t Executor::bytes_from(int peer) const {
-  return in_[static_cast<std::size_t>(peer)]->bytes_taken();
+  std::uint64_t seen = in_[static_cast<std::size_t>(peer)]->bytes_taken();
+  for (int stage = 0; board_ && stage < link::Windows::kStages; ++stage) {
+    seen += board_->posted(peer, stage);
+  }
+  return seen;
 }
 
 std::vector<link::Interest> Executor::interests() const {
@@ -147,6 +175,7 @@ std::vector<link::Interest> Executor::interests() const {
         .peer = peer, .send = out_[p]->blocked(), .recv = in_[p]->wanted(calls_)};
     if (one.send || one.recv) all.push_back(one);
   }
+  if (board_) add_window_interests(all);
   return all;
 }
 

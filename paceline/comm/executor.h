@@ -9,6 +9,7 @@
 
 #include "paceline/comm/incoming.h"
 #include "paceline/comm/outgoing.h"
+#include "paceline/comm/window_board.h"
 #include "paceline/link/link.h"
 
 namespace paceline {
@@ -42,15 +43,27 @@ class Executor {
   [[nodiscard]] const CallList& in_flight() const { return calls_; }
   /// Whether a call in flight cannot go on before `peer` sends or takes something.
   [[nodiscard]] bool waits_for(int peer) const;
+  /// Grows while anything of `peer` arrives.
   [[nodiscard]] std::uint64_t bytes_from(int peer) const;
   /// What a waiter should wait for.
   [[nodiscard]] std::vector<link::Interest> interests() const;
 
  private:
   [[nodiscard]] bool advance_local(CallState& call);
+  [[nodiscard]] bool do_local(CallState& call, CallCursor::StepIndex index);
+  [[nodiscard]] bool fold(CallState& call, CallCursor::StepIndex index);
   [[nodiscard]] bool all_posted(const CallState& call, const plan::Step& step) const;
   void count_posts(CallState& call, const plan::Step& step) const;
   void release(const CallState& call);
+
+  // executor_windows.cpp: calls over shared memory
+  [[nodiscard]] bool open(CallState& call);
+  [[nodiscard]] bool post(CallState& call, const plan::Step& step);
+  [[nodiscard]] bool all_posted_in_windows(CallState& call, const plan::Step& step);
+  void count_windows(CallState& call, const plan::Step& step, std::uint64_t count) const;
+  void close(const std::vector<std::shared_ptr<CallState>>& done);
+  [[nodiscard]] bool lacks_post(const CallState& call, int peer) const;
+  void add_window_interests(std::vector<link::Interest>& all) const;
 
   int rank_;
   int world_;
@@ -58,6 +71,7 @@ class Executor {
   const CallHistory& history_;
   std::vector<std::unique_ptr<Outgoing>> out_;  // [world]; the own entry is null
   std::vector<std::unique_ptr<Incoming>> in_;
+  std::unique_ptr<WindowBoard> board_;  // null where the links have no windows
   CallList calls_;
   ScratchPool scratch_;
 };

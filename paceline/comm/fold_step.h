@@ -25,9 +25,13 @@ class Folder {
             std::uint64_t count);
 
  private:
+  [[nodiscard]] Run run_of(
+      const CallState& call, plan::Memory memory, int owner, int slot, std::uint64_t element) const;
+
   int rank_;
   int world_;
   std::vector<kernel::Term> terms_;
+  std::vector<kernel::Target> targets_;
 };
 
 }  // namespace paceline

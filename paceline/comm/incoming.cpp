@@ -34,7 +34,7 @@ bool Incoming::expecting(const CallList& calls) const {
 
 // Whether the call waits for a flag that has not come yet.
 bool Incoming::awaiting(const CallState& call) const {
-  const plan::Step* step = call.cursor.awaiting();
+  const plan::Step* step = call.over_windows ? nullptr : call.cursor.awaiting();
   if (step == nullptr || post_for(call, step->flag) != nullptr) return false;
   return (peer_ - step->from.first + call.world) % call.world < step->from.size;
 }

@@ -46,6 +46,17 @@ Run PieceList::run(std::uint64_t element) const {
   return {part.data + (element - part.begin) * element_bytes_, part.end - element};
 }
 
+bool PieceList::touches(std::span<const std::byte> memory) const noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  if (parts_.empty() || high_ <= begin || begin + memory.size() <= low_) return false;
+  const std::less<> before;
+  const std::byte* const end = memory.data() + memory.size();
+  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+    const Bytes bytes = bytes_of(part);
+    return before(bytes.begin, end) && before(memory.data(), bytes.end);
+  });
+}
+
 bool PieceList::operator==(const PieceList& other) const noexcept {
   return parts_ == other.parts_ && element_bytes_ == other.element_bytes_;
 }

@@ -29,6 +29,15 @@ class PieceList {
   /// Memory from `element` to the end of its piece; `element` lies in the range.
   [[nodiscard]] Run run(std::uint64_t element) const;
 
+  /// Calls `visit(data, begin, end)` for each piece, in order.
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    for (const Part& part : parts_) visit(part.data, part.begin, part.end);
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return parts_.size(); }
+  /// Whether any byte lies in `memory`.
+  [[nodiscard]] bool touches(std::span<const std::byte> memory) const noexcept;
+
   /// Same memory, piece by piece.
   [[nodiscard]] bool operator==(const PieceList& other) const noexcept;
   /// Whether any byte belongs to both.

@@ -49,37 +49,35 @@ void Builder::receive_and_add(Form wire, Memory dst, Range elements, long from) 
                              .elements = elements});
 }
 
-void Builder::fold_inbox(Ranks from, Range elements) {
+Ranks Builder::others() const noexcept {
+  return {wrap(rank() + 1), static_cast<std::uint16_t>(world() - 1)};
+}
+
+void Builder::fold(Memory src, Ranks from, Memory dst, Ranks to, Range elements) {
   if (elements.empty()) return;
-  schedule_.steps.push_back({.kind = Kind::kFold,
-                             .src = Memory::kInbox,
-                             .dst = Memory::kOut,
-                             .from = from,
-                             .to = one(rank()),
-                             .elements = elements});
+  schedule_.steps.push_back(
+      {.kind = Kind::kFold, .src = src, .dst = dst, .from = from, .to = to, .elements = elements});
+}
+
+void Builder::fold_inbox(Ranks from, Range elements) {
+  fold(Memory::kInbox, from, Memory::kOut, one(rank()), elements);
 }
 
 void Builder::copy(Range elements) {
-  if (elements.empty()) return;
-  schedule_.steps.push_back({.kind = Kind::kFold,
-                             .src = Memory::kIn,
-                             .dst = Memory::kOut,
-                             .from = one(rank()),
-                             .to = one(rank()),
-                             .elements = elements});
+  fold(Memory::kIn, one(rank()), Memory::kOut, one(rank()), elements);
 }
 
-void Builder::post(int flag, long to, Range elements) {
+void Builder::post(int flag, Ranks to, Range elements) {
   schedule_.steps.push_back({.kind = Kind::kPost,
                              .flag = static_cast<std::uint16_t>(flag),
-                             .to = one(to),
+                             .to = to,
                              .elements = elements});
 }
 
-void Builder::await(int flag, long from, Range elements) {
+void Builder::await(int flag, Ranks from, Range elements) {
   schedule_.steps.push_back({.kind = Kind::kAwait,
                              .flag = static_cast<std::uint16_t>(flag),
-                             .from = one(from),
+                             .from = from,
                              .elements = elements});
 }
 

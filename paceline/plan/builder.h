@@ -4,6 +4,7 @@
 /// Writes the steps of one rank down; private to plan. Ranks and chunks are taken mod world, so
 /// that algorithms name their neighbours without wrapping.
 
+#include <algorithm>
 #include <utility>
 
 #include "paceline/plan/schedule.h"
@@ -21,6 +22,8 @@ class Builder {
   [[nodiscard]] long rank() const noexcept { return shape_.rank; }
   [[nodiscard]] long world() const noexcept { return shape_.world; }
   [[nodiscard]] long root() const noexcept { return shape_.root; }
+  [[nodiscard]] bool resident() const noexcept { return shape_.resident; }
+  [[nodiscard]] std::uint32_t slices() const noexcept { return shape_.slices; }
   [[nodiscard]] Range all() const noexcept { return {0, shape_.count}; }
   [[nodiscard]] Range chunk(long c) const noexcept {
     return plan::chunk(shape_.count, shape_.world, c);
@@ -28,6 +31,11 @@ class Builder {
   [[nodiscard]] std::uint16_t wrap(long rank) const noexcept;
   /// `rank` alone.
   [[nodiscard]] Ranks one(long rank) const noexcept { return {wrap(rank), 1}; }
+  [[nodiscard]] Range slice(long c, std::uint32_t p) const noexcept {
+    return plan::slice(shape_.count, shape_.world, c, p, shape_.slices);
+  }
+  /// All ranks but this one.
+  [[nodiscard]] Ranks others() const noexcept;
   /// All ranks, from `first` on.
   [[nodiscard]] Ranks all_from(long first) const noexcept;
 
@@ -46,12 +54,24 @@ class Builder {
   void fold_inbox(Ranks from, Range elements);
   /// kOut = kIn.
   void copy(Range elements);
-  void post(int flag, long to, Range elements);
-  void await(int flag, long from, Range elements);
+  /// `dst` of each in `to` = `src` of `from`, added in that order. Empty folds are left out.
+  void fold(Memory src, Ranks from, Memory dst, Ranks to, Range elements);
+  void post(int flag, Ranks to, Range elements);
+  void await(int flag, Ranks from, Range elements);
+  /// The same for all elements: whatever comes earlier in the schedule is done before, whatever
+  /// comes later after.
+  void post(int flag, Ranks to) { post(flag, to, fence()); }
+  void await(int flag, Ranks from) { await(flag, from, fence()); }
+  void set_windows() noexcept { schedule_.windows = true; }
+  void set_stage(const Staging& stage) noexcept { schedule_.stage = stage; }
 
   [[nodiscard]] Schedule take() && { return std::move(schedule_); }
 
  private:
+  [[nodiscard]] Range fence() const noexcept {
+    return {0, std::max<std::uint64_t>(1, shape_.count)};
+  }
+
   Shape shape_;
   Schedule schedule_;
 };
@@ -63,6 +83,12 @@ void ring_allgather(Builder& b);
 void pairwise_reduce_scatter(Builder& b);
 void pairwise_allgather(Builder& b);
 void one_stage_allreduce(Builder& b);
+void one_stage_window_allreduce(Builder& b);
+void direct_allreduce(Builder& b);
+void direct_reduce_scatter(Builder& b);
+void direct_allgather(Builder& b);
+void direct_broadcast(Builder& b);
+void direct_barrier(Builder& b);
 void relay_allreduce(Builder& b);
 void tree_broadcast(Builder& b);
 void dissemination_barrier(Builder& b);

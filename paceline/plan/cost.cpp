@@ -44,6 +44,23 @@ Bytes pairwise_allgather_bytes(const Sizes& s) {
 
 Bytes one_stage_bytes(const Sizes& s) { return s.peers() * s.elements() * s.term; }
 
+// Windows: one rank reads, or writes, and the other does nothing.
+Bytes direct_bytes_written(const Sizes& s) {
+  return s.shape.what == Collective::kAllReduce ? s.peers() * s.chunk(s.shape.rank) * s.term : 0;
+}
+
+Bytes direct_bytes_read(const Sizes& s) {
+  const Bytes own = s.chunk(s.shape.rank);
+  switch (s.shape.what) {
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter: return s.peers() * own * s.term;
+    case Collective::kAllGather: return (s.elements() - own) * s.term;
+    case Collective::kBroadcast: return s.shape.rank == s.shape.root ? 0 : s.elements() * s.term;
+    case Collective::kBarrier: break;
+  }
+  return 0;
+}
+
 Bytes relay_bytes(const Sizes& s) {
   return (s.shape.rank == 0 ? s.peers() : 1) * s.elements() * s.term;
 }
@@ -103,6 +120,16 @@ std::uint64_t bytes_sent(const Schedule& schedule, const Shape& shape, Dtype dty
   return total;
 }
 
+std::uint64_t bytes_read(const Schedule& schedule, const Shape& shape, Dtype dtype) {
+  Bytes total = 0;
+  for (const Step& step : schedule.steps) {
+    for_each_transfer(step, shape.rank, shape.world, dtype, [&](int, int receiver, Bytes bytes) {
+      if (receiver == shape.rank) total += bytes;
+    });
+  }
+  return total;
+}
+
 std::uint64_t formula_bytes_sent(Algorithm algorithm, const Shape& shape, Dtype dtype) {
   check_shape(algorithm, shape);
   if (shape.world == 1 || shape.what == Collective::kBarrier) return 0;
@@ -110,11 +137,20 @@ std::uint64_t formula_bytes_sent(Algorithm algorithm, const Shape& shape, Dtype 
   switch (algorithm) {
     case Algorithm::kRing: return ring_bytes(sizes);
     case Algorithm::kPairwise: return pairwise_bytes(sizes);
-    case Algorithm::kOneStage: return one_stage_bytes(sizes);
+    case Algorithm::kOneStage: return shape.windows ? 0 : one_stage_bytes(sizes);
     case Algorithm::kTree: return tree_bytes(sizes);
     case Algorithm::kRelay: return relay_bytes(sizes);
+    case Algorithm::kDirect: return direct_bytes_written(sizes);
   }
   return 0;
+}
+
+std::uint64_t formula_bytes_read(Algorithm algorithm, const Shape& shape, Dtype dtype) {
+  check_shape(algorithm, shape);
+  if (shape.world == 1) return 0;
+  const Sizes sizes{shape, size_of(dtype, Form::kT), size_of(dtype, Form::kSum)};
+  if (algorithm == Algorithm::kDirect) return direct_bytes_read(sizes);
+  return algorithm == Algorithm::kOneStage && shape.windows ? one_stage_bytes(sizes) : 0;
 }
 
 }  // namespace paceline::plan

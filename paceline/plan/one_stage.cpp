@@ -15,4 +15,17 @@ void one_stage_allreduce(Builder& b) {
   for (long c = 0; c < b.world(); ++c) b.fold_inbox(b.all_from(c + 1), b.chunk(c));
 }
 
+// Where ranks share memory nobody sends: all read what each has put into its window. Nobody says
+// either that it has read, so the window outlives the call.
+void one_stage_window_allreduce(Builder& b) {
+  const Ranks self = b.one(b.rank());
+  b.set_stage({.slices = 1, .slots = 1, .outlives = true});
+  b.fold(Memory::kIn, self, Memory::kStage, self, b.all());
+  b.post(0, b.others());
+  b.await(0, b.others());
+  for (long c = 0; c < b.world(); ++c) {
+    b.fold(Memory::kIn, b.all_from(c + 1), Memory::kOut, self, b.chunk(c));
+  }
+}
+
 }  // namespace paceline::plan

@@ -31,8 +31,8 @@ void dissemination_barrier(Builder& b) {
   b.set_out({});
   int round = 0;
   for (long d = 1; d < b.world(); d *= 2, ++round) {
-    b.post(round, b.rank() + d, {0, 1});
-    b.await(round, b.rank() - d, {0, 1});
+    b.post(round, b.one(b.rank() + d), {0, 1});
+    b.await(round, b.one(b.rank() - d), {0, 1});
   }
 }
 

@@ -36,13 +36,15 @@ std::uint64_t Arithmetic::gather(const plan::Step& step,
     const int q = (step.from.first + i) % world_;
     const bool slot = step.src == Memory::kInbox;
     const Memory memory = slot && q == rank ? Memory::kIn : step.src;
-    const Stretch s = memory_of(slot ? rank : q).at(memory, q, element);
+    const Stretch s = slot || q == rank ? memory_of(rank).at(memory, q, element)
+                                        : memory_of(q).at_window(memory, element);
     terms_.push_back({s.data, s.form});
     together = std::min(together, s.count);
   }
   for (int i = 0; i < step.to.size; ++i) {
     const int q = (step.to.first + i) % world_;
-    const Stretch s = memory_of(q).at(step.dst, step.peer, element);
+    const Stretch s = q == rank ? memory_of(q).at(step.dst, step.peer, element)
+                                : memory_of(q).at_window(step.dst, element);
     targets_.push_back({s.data, step.dst == Memory::kSum ? Form::kSum : Form::kT});
     together = std::min(together, s.count);
   }

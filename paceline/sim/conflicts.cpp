@@ -11,7 +11,7 @@ using plan::Memory;
 using plan::Step;
 
 /// What a step touches in the memory of its own rank. Bits of `reads` and `writes`: kIn, kOut,
-/// kSum.
+/// kSum, kStage.
 struct Touch {
   unsigned reads = 0;
   unsigned writes = 0;
@@ -49,13 +49,15 @@ class Toucher {
   }
 
  private:
-  static constexpr unsigned kAll = 7;
+  static constexpr unsigned kBuffers = 7;
+  static constexpr unsigned kAll = 15;
 
   [[nodiscard]] unsigned bit(Memory memory) const {
     switch (memory) {
-      case Memory::kIn: return rules_.one_memory ? kAll : 1;
-      case Memory::kOut: return rules_.one_memory ? kAll : 2;
-      case Memory::kSum: return rules_.one_memory ? kAll : 4;
+      case Memory::kIn: return rules_.one_memory ? kBuffers : 1;
+      case Memory::kOut: return rules_.one_memory ? kBuffers : 2;
+      case Memory::kSum: return rules_.one_memory ? kBuffers : 4;
+      case Memory::kStage: return 8;
       case Memory::kInbox:
       case Memory::kNone: break;
     }

@@ -21,6 +21,7 @@ std::string_view name_of(plan::Memory memory) {
     case plan::Memory::kOut: return "out";
     case plan::Memory::kSum: return "sum";
     case plan::Memory::kInbox: return "inbox";
+    case plan::Memory::kStage: return "stage";
   }
   return "unknown memory";
 }
@@ -77,6 +78,11 @@ CallMemory::CallMemory(const plan::Schedule& schedule,
   if (!sum_over_out_) sum_.resize(sum_range_.size() * size_of(dtype, Form::kSum), kScribble);
   const auto slots = static_cast<std::size_t>(shape.world);
   inbox_.resize(slots * inbox_range_.size() * bytes, kScribble);
+  if (schedule.stage.slices != 0) {
+    stage_map_ = plan::StageMap(shape.count, shape.world, schedule.stage);
+    stage_.resize(stage_map_.size() * bytes, kScribble);
+    has_stage_ = true;
+  }
 }
 
 Stretch CallMemory::at_own(std::vector<std::byte>& memory,
@@ -110,9 +116,18 @@ Stretch CallMemory::at(plan::Memory memory, int slot, std::uint64_t element) {
         const auto first = static_cast<std::uint64_t>(slot) * inbox_range_.size();
         return at_own(inbox_, inbox_range_, first, element, Form::kT);
       });
+    case plan::Memory::kStage: {
+      if (!has_stage_) throw BrokenRule("a step names the stage of a schedule that has none");
+      const plan::StageMap::Place place = stage_map_.find(element);
+      return {stage_.data() + place.index * size_of(dtype_), place.run, Form::kT};
+    }
     case plan::Memory::kNone: break;
   }
   throw BrokenRule("a step names no memory");
+}
+
+Stretch CallMemory::at_window(plan::Memory memory, std::uint64_t element) {
+  return at(has_stage_ ? plan::Memory::kStage : memory, 0, element);
 }
 
 void CallMemory::write_in(std::span<const std::byte> values) {

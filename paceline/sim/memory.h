@@ -56,6 +56,9 @@ class CallMemory {
   /// Errors  BrokenRule if the schedule did not say that `memory` holds `element`.
   [[nodiscard]] Stretch at(plan::Memory memory, int slot, std::uint64_t element);
 
+  /// The same in another rank's window.
+  [[nodiscard]] Stretch at_window(plan::Memory memory, std::uint64_t element);
+
   /// The elements of kIn, kOut, side by side.
   void write_in(std::span<const std::byte> values);
   [[nodiscard]] std::vector<std::byte> read_out();
@@ -73,8 +76,10 @@ class CallMemory {
   Dtype dtype_;
   Range in_range_, out_range_, sum_range_, inbox_range_;
   bool in_place_, sum_over_out_;
+  bool has_stage_ = false;
   PieceBuffer in_, out_;
-  std::vector<std::byte> sum_, inbox_;
+  plan::StageMap stage_map_;
+  std::vector<std::byte> sum_, inbox_, stage_;
 };
 
 }  // namespace paceline::sim

@@ -212,7 +212,7 @@ void World::compute(int rank,
 
 CallMemory& World::window(int owner, int rank, std::size_t call) {
   RankCall& c = at(owner, call);
-  if (owner != rank && (!c.issued || c.returned)) {
+  if (owner != rank && (!c.issued || (c.returned && !c.schedule.stage.outlives))) {
     throw BrokenRule(
         fmt::format("rank {} touches a window of rank {} outside of its call", rank, owner));
   }
@@ -272,8 +272,9 @@ void World::send_frame(int rank, int peer, Frame frame) {
 }
 
 std::size_t& World::word(int poster, int reader, std::uint16_t flag) {
-  if (flag >= kFlags) throw BrokenRule(fmt::format("flag {} of {}", flag, kFlags));
-  return words_[pair(poster, reader)][flag];
+  auto& words = words_[pair(poster, reader)];
+  if (words.size() <= flag) words.resize(flag + std::size_t{1});
+  return words[flag];
 }
 
 void World::set_input(std::size_t call, int rank, std::span<const std::byte> elements) {

@@ -4,7 +4,6 @@
 /// Runs several calls of all ranks at once, in any order that the rules of paceline/plan/schedule.h
 /// allow, over links that hold few frames. Private to sim: for tests, and for proving new plans.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -30,6 +29,9 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   std::uint64_t count = 0;
+  bool windows = false;
+  std::vector<bool> resident = {};  ///< per rank; empty: all are
+  std::uint32_t slices = 1;
   std::function<plan::Schedule(const plan::Shape&)> plan;  ///< instead of `algorithm`'s
 };
 
@@ -170,17 +172,15 @@ class World {
     return most == 0 ? 0 : 1 + random_.below(most);
   }
 
-  static constexpr std::size_t kFlags = 16;
-
   int world_;
   std::vector<Call> calls_;
   WorldOptions options_;
   Random random_;
-  std::vector<std::vector<RankCall>> rank_calls_;       // [rank][call]
-  std::vector<std::deque<Frame>> links_;                // [from * world + to]
-  std::vector<std::array<std::size_t, kFlags>> words_;  // [poster * world + reader]
-  std::vector<std::vector<ScriptLine>> scripts_;        // [rank]
-  std::vector<std::size_t> script_next_;                // [rank]
+  std::vector<std::vector<RankCall>> rank_calls_;  // [rank][call]
+  std::vector<std::deque<Frame>> links_;           // [from * world + to]
+  std::vector<std::vector<std::size_t>> words_;    // [poster * world + reader][flag]
+  std::vector<std::vector<ScriptLine>> scripts_;   // [rank]
+  std::vector<std::size_t> script_next_;           // [rank]
   std::vector<Actor> actors_;
   std::vector<Arithmetic> arithmetic_;  // [call]
   std::vector<TrafficTable> traffic_;   // [call]

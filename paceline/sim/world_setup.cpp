@@ -39,12 +39,16 @@ World::World(int world, std::vector<Call> calls, const WorldOptions& options)
 
 void World::make_rank_call(int rank, std::size_t call) {
   const Call& what = calls_[call];
-  const plan::Shape shape{.what = what.what,
-                          .rank = rank,
-                          .world = world_,
-                          .root = what.root,
-                          .count = what.count,
-                          .local = world_};
+  const plan::Shape shape{
+      .what = what.what,
+      .rank = rank,
+      .world = world_,
+      .root = what.root,
+      .count = what.count,
+      .local = world_,
+      .windows = what.windows,
+      .resident = what.resident.empty() || what.resident[static_cast<std::size_t>(rank)],
+      .slices = what.slices};
   RankCall c;
   c.schedule = what.plan ? what.plan(shape) : plan::make_schedule(what.algorithm, shape);
   Layout layout{.in_place = random_.flip(), .sum_over_out = random_.flip(), .cuts = {}};

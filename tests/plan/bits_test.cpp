@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "paceline/plan/cost.h"
@@ -139,10 +140,17 @@ void expect_formula(Algorithm algorithm,
                     const std::vector<sim::LinkTraffic>& links) {
   std::vector<std::uint64_t> sent(static_cast<std::size_t>(shape.world));
   for (const auto& link : links) sent[static_cast<std::size_t>(link.from)] += link.bytes;
+  std::uint64_t total = 0;
+  std::uint64_t read = 0;
   for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) {
-    EXPECT_EQ(sent[static_cast<std::size_t>(shape.rank)],
-              formula_bytes_sent(algorithm, shape, dtype));
+    const std::uint64_t formula = formula_bytes_sent(algorithm, shape, dtype);
+    if (!shape.windows) {
+      EXPECT_EQ(sent[static_cast<std::size_t>(shape.rank)], formula);
+    }
+    total += formula;
+    read += formula_bytes_read(algorithm, shape, dtype);
   }
+  EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0}), total + read);
   EXPECT_EQ(links, sim::count(algorithm, shape, dtype));
 }
 
@@ -191,7 +199,11 @@ template <typename T>
 void expect_copies(int world, std::uint64_t count) {
   const auto inputs = sim::random_inputs<T>(world, count, count + 3);
   for (const Dish& dish : menu()) {
-    const Shape shape{.what = dish.what, .world = world, .root = world / 2, .count = count};
+    const Shape shape{.what = dish.what,
+                      .world = world,
+                      .root = world / 2,
+                      .count = count,
+                      .windows = dish.windows};
     if (dish.what == Collective::kAllGather) {
       const auto chunks = own_chunks(inputs);
       expect_result(dish, shape, ReduceOp::kSum, chunks, joined(chunks));
@@ -210,7 +222,7 @@ void expect_reductions(int world, std::uint64_t count) {
     const std::vector<T> ring_order = reduced(op, inputs, false);
     const std::vector<T> device_order = reduced(op, inputs, true);
     for (const Dish& dish : menu()) {
-      const Shape shape{.what = dish.what, .world = world, .count = count};
+      const Shape shape{.what = dish.what, .world = world, .count = count, .windows = dish.windows};
       if (dish.what != Collective::kAllReduce && dish.what != Collective::kReduceScatter) continue;
       expect_result(dish, shape, op, inputs,
                     dish.algorithm == Algorithm::kRelay ? device_order : ring_order);
@@ -255,8 +267,8 @@ TEST(SpecialValues, have_the_same_bits_on_every_rank_and_for_every_algorithm) {
   for (auto op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax}) {
     const Shape shape{.world = 3, .count = 7};
     const auto ring = sim::execute<float>(Algorithm::kRing, shape, op, inputs).results;
-    for (auto algorithm :
-         {Algorithm::kRing, Algorithm::kPairwise, Algorithm::kOneStage, Algorithm::kRelay}) {
+    for (auto algorithm : {Algorithm::kRing, Algorithm::kPairwise, Algorithm::kOneStage,
+                           Algorithm::kRelay, Algorithm::kDirect}) {
       for (const auto& result : sim::execute<float>(algorithm, shape, op, inputs).results) {
         expect_bits(result, ring[0], {0, 7});
       }

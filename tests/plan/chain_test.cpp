@@ -54,8 +54,19 @@ class Chain {
       const Step& step = schedules_[rank].steps[i];
       const int depth = depths_[rank][i] + 1;
       if (step.kind == Kind::kSend) arrives[{rank, step.peer, sent[step.peer]++}] = depth;
-      if (step.kind == Kind::kPost) arrives[{rank, step.to.first, step.flag}] = depth;
+      for (const std::size_t to : members(step, Kind::kPost, step.to)) {
+        arrives[{rank, to, step.flag}] = depth;
+      }
     }
+  }
+
+  // The ranks that a step of `kind` names.
+  [[nodiscard]] std::vector<std::size_t> members(const Step& step, Kind kind, Ranks ranks) const {
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < ranks.size && step.kind == kind; ++i) {
+      all.push_back((ranks.first + i) % schedules_.size());
+    }
+    return all;
   }
 
   bool settle(std::size_t rank, const std::map<Key, int>& arrives) {
@@ -70,8 +81,8 @@ class Chain {
       if (step.kind == Kind::kRecv) {
         depth = std::max(depth, arrives.at({step.peer, rank, received[step.peer]++}));
       }
-      if (step.kind == Kind::kAwait) {
-        depth = std::max(depth, arrives.at({step.from.first, rank, step.flag}));
+      for (const std::size_t from : members(step, Kind::kAwait, step.from)) {
+        depth = std::max(depth, arrives.at({from, rank, step.flag}));
       }
       changed |= depth != depths_[rank][i];
       depths_[rank][i] = depth;
@@ -87,7 +98,8 @@ class Chain {
 std::uint64_t messages_sent(const Schedule& schedule) {
   std::uint64_t messages = 0;
   for (const Step& step : schedule.steps) {
-    messages += step.kind == Kind::kSend || step.kind == Kind::kPost ? 1 : 0;
+    if (step.kind == Kind::kSend) ++messages;
+    if (step.kind == Kind::kPost) messages += step.to.size;
   }
   return messages;
 }
@@ -98,6 +110,7 @@ int ceil_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsign
 /// The column "chain" of docs/algorithms.md.
 int chain_of(const Dish& dish, int world) {
   const bool both = dish.what == Collective::kAllReduce;
+  if (dish.algorithm == Algorithm::kDirect) return dish.what == Collective::kBarrier ? 1 : 2;
   switch (dish.what) {
     case Collective::kBroadcast: return floor_log2(world);
     case Collective::kBarrier: return ceil_log2(world);
@@ -108,7 +121,8 @@ int chain_of(const Dish& dish, int world) {
     case Algorithm::kPairwise: return both ? 2 : 1;
     case Algorithm::kOneStage: return 1;
     case Algorithm::kRelay: return 2;
-    case Algorithm::kTree: break;
+    case Algorithm::kTree:
+    case Algorithm::kDirect: break;
   }
   return 0;
 }
@@ -117,7 +131,11 @@ TEST(Chain, is_as_long_as_the_documentation_says) {
   for (int world = 2; world <= 17; ++world) {
     for (const Dish& dish : menu()) {
       // A full buffer: an empty chunk has no dependencies, so its chain may be shorter.
-      const Shape shape{.what = dish.what, .world = world, .root = world / 2, .count = 1000};
+      const Shape shape{.what = dish.what,
+                        .world = world,
+                        .root = world / 2,
+                        .count = 1000,
+                        .windows = dish.windows};
       EXPECT_EQ(Chain(all_ranks(dish.algorithm, shape)).longest(), chain_of(dish, world))
           << name_of(dish.algorithm) << ' ' << name_of(dish.what) << " over " << world;
     }
@@ -128,7 +146,7 @@ TEST(Messages, are_as_many_as_the_documentation_says_for_any_count) {
   for (int world = 2; world <= 17; ++world) {
     for (std::uint64_t count : odd_counts(world)) {
       for (const Dish& dish : menu()) {
-        Shape shape{.what = dish.what, .world = world, .count = count};
+        Shape shape{.what = dish.what, .world = world, .count = count, .windows = dish.windows};
         for (shape.rank = 0; shape.rank < world; ++shape.rank) {
           EXPECT_EQ(messages_sent(make_schedule(dish.algorithm, shape)),
                     documented_messages(dish, shape));

@@ -13,10 +13,16 @@ TEST(BytesSent, equal_the_closed_form_for_every_algorithm_rank_count_and_type) {
   for (int world = 1; world <= 17; ++world) {
     for (std::uint64_t count : odd_counts(world)) {
       for (const Dish& dish : menu()) {
-        Shape shape{.what = dish.what, .world = world, .root = world / 2, .count = count};
+        Shape shape{.what = dish.what,
+                    .world = world,
+                    .root = world / 2,
+                    .count = count,
+                    .windows = dish.windows};
         for (shape.rank = 0; shape.rank < world; ++shape.rank) {
           const Schedule s = make_schedule(dish.algorithm, shape);
           for (auto dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kU8, Dtype::kF64}) {
+            EXPECT_EQ(bytes_read(s, shape, dtype),
+                      formula_bytes_read(dish.algorithm, shape, dtype));
             EXPECT_EQ(bytes_sent(s, shape, dtype), formula_bytes_sent(dish.algorithm, shape, dtype))
                 << name_of(dish.algorithm) << ' ' << name_of(dish.what) << " rank " << shape.rank
                 << " of " << world << ", " << count << ' ' << name_of(dtype);
@@ -40,6 +46,8 @@ TEST(FormulaBytesSent, has_the_published_form) {
       EXPECT_EQ(formula(Algorithm::kPairwise), b - c(r) + peers * c(r));
       EXPECT_EQ(formula(Algorithm::kOneStage), peers * b);
       EXPECT_EQ(formula(Algorithm::kRelay), r == 0 ? peers * b : b);
+      EXPECT_EQ(formula(Algorithm::kDirect), peers * c(r));
+      EXPECT_EQ(formula_bytes_read(Algorithm::kDirect, shape, Dtype::kF32), peers * c(r));
       total += formula(Algorithm::kRing);
     }
     EXPECT_EQ(total, 2 * peers * b);
@@ -52,10 +60,12 @@ TEST(FormulaBytesSent, adds_up_over_all_ranks_to_the_totals_of_the_documentation
       for (const Dish& dish : menu()) {
         const auto n = static_cast<std::uint64_t>(world);
         const std::uint64_t b = 8 * count;
-        Shape shape{.what = dish.what, .world = world, .root = 1, .count = count};
+        Shape shape{
+            .what = dish.what, .world = world, .root = 1, .count = count, .windows = dish.windows};
         std::uint64_t total = 0;
         for (shape.rank = 0; shape.rank < world; ++shape.rank) {
-          total += formula_bytes_sent(dish.algorithm, shape, Dtype::kF64);
+          total += formula_bytes_sent(dish.algorithm, shape, Dtype::kF64) +
+                   formula_bytes_read(dish.algorithm, shape, Dtype::kF64);
         }
         std::uint64_t expected = (n - 1) * b;
         if (dish.what == Collective::kAllReduce) {

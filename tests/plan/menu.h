@@ -16,18 +16,23 @@ namespace paceline::plan {
 struct Dish {
   Algorithm algorithm;
   Collective what;
+  bool windows = false;
 };
 
 inline std::vector<Dish> menu() {
   std::vector<Dish> dishes;
   for (auto algorithm : {Algorithm::kRing, Algorithm::kPairwise, Algorithm::kOneStage,
-                         Algorithm::kTree, Algorithm::kRelay}) {
+                         Algorithm::kTree, Algorithm::kRelay, Algorithm::kDirect}) {
     for (auto what : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
                       Collective::kBroadcast}) {
-      if (supports(algorithm, what)) dishes.push_back({algorithm, what});
+      if (supports(algorithm, what)) {
+        dishes.push_back({algorithm, what, algorithm == Algorithm::kDirect});
+      }
     }
   }
   dishes.push_back({Algorithm::kTree, Collective::kBarrier});
+  dishes.push_back({Algorithm::kOneStage, Collective::kAllReduce, true});
+  dishes.push_back({Algorithm::kDirect, Collective::kBarrier, true});
   return dishes;
 }
 
@@ -44,6 +49,12 @@ inline std::vector<std::uint64_t> odd_counts(int world) {
 inline std::uint64_t documented_messages(const Dish& dish, const Shape& shape) {
   const auto peers = static_cast<std::uint64_t>(shape.world - 1);
   if (shape.world == 1) return 0;
+  if (dish.windows) {  // posts
+    const bool once = dish.what == Collective::kBarrier || dish.algorithm == Algorithm::kOneStage;
+    if (once) return peers;
+    if (dish.what != Collective::kBroadcast) return 2 * peers * shape.slices;
+    return shape.slices * (shape.rank == shape.root ? peers : 1);
+  }
   if (dish.what == Collective::kBarrier) return static_cast<std::uint64_t>(std::bit_width(peers));
   if (dish.algorithm == Algorithm::kRelay) return shape.rank == 0 ? peers : 1;
   if (dish.what == Collective::kBroadcast) {  // a byte for each child

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "paceline/base/error.h"
@@ -120,7 +122,8 @@ TEST(Broadcast, reaches_every_rank_exactly_once) {
 
 TEST(Schedule, of_one_rank_is_one_copy_and_sends_nothing) {
   for (const Dish& dish : menu()) {
-    const Schedule s = make_schedule(dish.algorithm, {.what = dish.what, .count = 6});
+    const Schedule s =
+        make_schedule(dish.algorithm, {.what = dish.what, .count = 6, .windows = dish.windows});
     if (dish.what == Collective::kBarrier) {
       EXPECT_TRUE(s.steps.empty());
       continue;
@@ -160,9 +163,10 @@ TEST(Schedule, of_an_empty_buffer_still_sends_its_headers_and_folds_nothing) {
   for (const Dish& dish : menu()) {
     if (dish.what == Collective::kBarrier) continue;
     std::size_t sends = 0;
-    for (const Schedule& s : all_ranks(dish.algorithm, {.what = dish.what, .world = 5})) {
+    for (const Schedule& s :
+         all_ranks(dish.algorithm, {.what = dish.what, .world = 5, .windows = dish.windows})) {
       for (const Step& step : s.steps) {
-        sends += step.kind == Kind::kSend ? 1 : 0;
+        sends += step.kind == Kind::kSend || step.kind == Kind::kPost ? 1 : 0;
         EXPECT_NE(step.kind, Kind::kFold);
       }
     }
@@ -179,6 +183,8 @@ TEST(MakeSchedule, refuses_ranks_roots_and_algorithms_that_do_not_exist) {
   EXPECT_THROW(ring({.world = 2, .root = 2}), UsageError);
   EXPECT_THROW(ring({.what = Collective::kBroadcast, .world = 2}), UsageError);
   EXPECT_THROW((void)make_schedule(static_cast<Algorithm>(99), {}), UsageError);
+  EXPECT_THROW((void)make_schedule(Algorithm::kDirect, {.world = 2, .slices = 0}), UsageError);
+  EXPECT_THROW((void)make_schedule(Algorithm::kDirect, {.world = 2, .slices = 32768}), UsageError);
 }
 
 TEST(MakeSchedule, says_which_algorithm_cannot_do_what) {
@@ -187,6 +193,84 @@ TEST(MakeSchedule, says_which_algorithm_cannot_do_what) {
     FAIL() << "one_stage has no allgather";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(), "algorithm 'one_stage' has no schedule for allgather");
+  }
+}
+
+TEST(Slice, tiles_each_chunk_in_nearly_equal_parts) {
+  for (std::uint64_t count : {0U, 1U, 7U, 100U, 1003U}) {
+    for (std::uint32_t slices : {1U, 2U, 3U, 7U}) {
+      for (int c = 0; c < 3; ++c) {
+        std::uint64_t at = chunk(count, 3, c).begin;
+        for (std::uint32_t p = 0; p < slices; ++p) {
+          const Range part = slice(count, 3, c, p, slices);
+          EXPECT_EQ(part.begin, at);
+          EXPECT_LE(part.size() - chunk(count, 3, c).size() / slices, 1U);
+          at = part.end;
+        }
+        EXPECT_EQ(at, chunk(count, 3, c).end);
+      }
+    }
+  }
+}
+
+TEST(SlicesFor, gives_rounds_of_512_kib_and_never_more_than_32767) {
+  EXPECT_EQ(slices_for(Dtype::kF32, 2, 0), 1U);
+  EXPECT_EQ(slices_for(Dtype::kF32, 2, 128 << 10), 1U);
+  EXPECT_EQ(slices_for(Dtype::kF32, 2, (128 << 10) + 1), 2U);
+  EXPECT_EQ(slices_for(Dtype::kBF16, 4, 25 << 20), 100U);
+  EXPECT_EQ(slices_for(Dtype::kF32, 64, 1 << 20), 4U);  // of 16 KiB for each rank
+  EXPECT_EQ(slices_for(Dtype::kF64, 2, std::uint64_t{1} << 60), 32767U);
+}
+
+TEST(StageMap, keeps_the_slices_of_the_last_rounds_apart) {
+  for (std::uint64_t count : {1U, 7U, 100U, 1003U}) {
+    for (std::uint32_t slices : {1U, 2U, 5U}) {
+      for (std::uint32_t slots : {1U, 2U, 3U}) {
+        const StageMap map(count, 3, {.slices = slices, .slots = slots});
+        for (std::uint32_t first = 0; first + slots <= std::max(slices, slots); ++first) {
+          std::set<std::uint64_t> used;
+          for (std::uint32_t p = first; p < std::min(slices, first + slots); ++p) {
+            for (int c = 0; c < 3; ++c) {
+              const Range part = slice(count, 3, c, p, slices);
+              for (std::uint64_t e = part.begin; e < part.end; ++e) {
+                const StageMap::Place place = map.find(e);
+                EXPECT_LT(place.index, map.size());
+                EXPECT_TRUE(used.insert(place.index).second);
+                EXPECT_GE(place.run, part.end - e);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Direct, copies_through_a_stage_only_where_others_cannot_reach_the_memory) {
+  Shape shape{.rank = 1, .world = 3, .count = 90, .slices = 5};
+  EXPECT_EQ(make_schedule(Algorithm::kDirect, shape).stage, Staging{});
+  shape.resident = false;
+  const Schedule staged = make_schedule(Algorithm::kDirect, shape);
+  EXPECT_EQ(staged.stage, (Staging{.slices = 5, .slots = 4}));
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+  for (const Step& step : staged.steps) {
+    if (step.dst == Memory::kStage) in += step.elements.size();
+    if (step.src == Memory::kStage) out += step.elements.size();
+  }
+  EXPECT_EQ(in, 60U);  // all but the own chunk
+  EXPECT_EQ(out, 60U);
+}
+
+TEST(ChooseAlgorithm, goes_straight_to_the_others_memory_where_there_is_a_way) {
+  const auto choose = [](Collective what, std::uint64_t count) {
+    return choose_algorithm(what, Dtype::kF32, 4, count, true);
+  };
+  EXPECT_EQ(choose(Collective::kAllReduce, 2048), Algorithm::kOneStage);  // 8 KiB
+  EXPECT_EQ(choose(Collective::kAllReduce, 2049), Algorithm::kDirect);
+  for (auto what : {Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast,
+                    Collective::kBarrier}) {
+    EXPECT_EQ(choose(what, 10), Algorithm::kDirect);
   }
 }
 

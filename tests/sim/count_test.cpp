@@ -51,6 +51,7 @@ TEST(Count, finds_the_totals_of_every_allreduce) {
   EXPECT_EQ(elements_of(Algorithm::kRing, 128, n), 2 * 127 * n);
   EXPECT_EQ(elements_of(Algorithm::kPairwise, 128, n), 2 * 127 * n);
   EXPECT_EQ(elements_of(Algorithm::kRelay, 128, n), 2 * 127 * n);
+  EXPECT_EQ(elements_of(Algorithm::kDirect, 128, n), 2 * 127 * n);
   EXPECT_EQ(elements_of(Algorithm::kOneStage, 128, n), 128 * 127 * n);
 }
 

@@ -33,8 +33,12 @@ inline std::string trouble_in(int world,
   World all(world, calls, options);
   std::vector<UntypedOutcome> expected;
   for (std::size_t k = 0; k < calls.size(); ++k) {
-    plan::Shape shape{
-        .what = calls[k].what, .world = world, .root = calls[k].root, .count = calls[k].count};
+    plan::Shape shape{.what = calls[k].what,
+                      .world = world,
+                      .root = calls[k].root,
+                      .count = calls[k].count,
+                      .windows = calls[k].windows,
+                      .slices = calls[k].slices};
     const auto full = random_inputs(calls[k].dtype, world, shape.count, options.seed + k);
     std::vector<std::span<const std::byte>> inputs;
     for (shape.rank = 0; shape.rank < world; ++shape.rank) {
@@ -70,6 +74,15 @@ inline WorldOptions options_for(std::uint64_t seed) {
           .seed = seed};
 }
 
+/// Whose memory the others reach: all, none or some.
+inline std::vector<bool> some_resident(int world, std::uint64_t seed) {
+  std::vector<bool> resident(static_cast<std::size_t>(world), seed % 3 == 0);
+  for (std::size_t r = 0; r < resident.size() && seed % 3 == 2; ++r) {
+    resident[r] = (seed >> (3 + r % 50)) % 2 == 0;
+  }
+  return resident;
+}
+
 inline void expect_single_calls_work(int first_world, int last_world, std::uint64_t repeats) {
   std::uint64_t seed = 0;
   for (int world = first_world; world <= last_world; ++world) {
@@ -84,6 +97,9 @@ inline void expect_single_calls_work(int first_world, int last_world, std::uint6
                           .op = ReduceOp::kMean,
                           .root = world / 2,
                           .count = count,
+                          .windows = dish.windows,
+                          .resident = some_resident(world, seed),
+                          .slices = 1 + static_cast<std::uint32_t>(seed % 5),
                           .plan = {}};
           ASSERT_EQ(trouble_in(world, {call}, options), "")
               << text_of(call) << " over " << world << " ranks, seed " << seed;
@@ -106,6 +122,9 @@ inline std::vector<Call> mix(int world, std::size_t size, Random& random) {
                      .op = random.flip() ? ReduceOp::kMean : ReduceOp::kSum,
                      .root = static_cast<int>(random.below(static_cast<std::uint64_t>(world))),
                      .count = std::min<std::uint64_t>(100, counts[random.below(counts.size())]),
+                     .windows = dish.windows,
+                     .resident = some_resident(world, random.next()),
+                     .slices = 1 + static_cast<std::uint32_t>(random.below(5)),
                      .plan = {}});
   }
   return calls;

@@ -54,8 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Dropped{"flags_write", &Rules::flags_write, "left a barrier"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-// An all-reduce by windows, as shared memory will do it: everybody reads all of everybody's chunk
-// r.
+// An all-reduce by windows as small as it can be: everybody reads all of everybody's chunk r.
 plan::Schedule direct(const plan::Shape& shape, bool last_flag) {
   const auto n = static_cast<std::uint16_t>(shape.world);
   const auto r = static_cast<std::uint16_t>(shape.rank);
@@ -98,9 +97,20 @@ std::map<std::string, int> troubles_of_direct(bool last_flag, const Rules& rules
   return troubles;
 }
 
-TEST(World, can_run_windows_that_the_schedules_of_this_version_do_not_use_yet) {
-  const auto troubles = troubles_of_direct(true, {});
-  EXPECT_TRUE(troubles.empty()) << troubles.begin()->first;
+TEST(World, notices_a_stage_that_is_one_slot_too_small) {
+  std::map<std::string, int> troubles;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const Call call{
+        .algorithm = Algorithm::kDirect, .count = 40, .slices = 5, .plan = [](plan::Shape shape) {
+          shape.resident = false;
+          plan::Schedule s = plan::make_schedule(Algorithm::kDirect, shape);
+          --s.stage.slots;
+          return s;
+        }};
+    const std::string trouble = trouble_in(3, {call}, options_for(seed));
+    if (!trouble.empty()) ++troubles[trouble];
+  }
+  EXPECT_GT(troubles["wrong result"], 0);
 }
 
 TEST(World, notices_a_window_touched_after_its_owners_call) {
