@@ -29,11 +29,13 @@ on_error() {
 trap on_error ERR
 
 # build PRESET [TARGET...]: configures and builds one preset; all targets if none is named.
+# `configure_with` holds further arguments of cmake.
+configure_with=()
 build() {
   local preset="$1"
   shift
   step "configure $preset" "the message above names what is missing"
-  cmake --preset "$preset" >"$(log_of "$preset")" 2>&1 || { cat "$(log_of "$preset")" >&2; false; }
+  cmake --preset "$preset" "${configure_with[@]}" >"$(log_of "$preset")" 2>&1 || { cat "$(log_of "$preset")" >&2; false; }
   step "build $preset ${*:-(everything)}" "the first error above is the one to read"
   local targets=()
   [ $# -eq 0 ] || targets=(--target "$@")
