@@ -34,6 +34,7 @@ Executor::Executor(int rank,
 
 void Executor::add(std::shared_ptr<CallState> call) {
   PACELINE_ASSERT(calls_.empty() || calls_.back()->sequence < call->sequence, "calls out of order");
+  next_ = call->sequence + 1;
   calls_.push_back(std::move(call));
   calls_.back()->memory.bind(
       scratch_);  // if it throws, the call is in flight and fails with the rest

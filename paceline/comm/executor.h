@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "paceline/comm/incoming.h"
@@ -62,6 +63,7 @@ class Executor {
   [[nodiscard]] bool all_posted_in_windows(CallState& call, const plan::Step& step);
   void count_windows(CallState& call, const plan::Step& step, std::uint64_t count) const;
   void close(const std::vector<std::shared_ptr<CallState>>& done);
+  [[nodiscard]] std::optional<link::Interest> awaited_post(const CallState& call, int peer) const;
   [[nodiscard]] bool lacks_post(const CallState& call, int peer) const;
   void add_window_interests(std::vector<link::Interest>& all) const;
 
@@ -73,6 +75,7 @@ class Executor {
   std::vector<std::unique_ptr<Incoming>> in_;
   std::unique_ptr<WindowBoard> board_;  // null where the links have no windows
   CallList calls_;
+  std::uint64_t next_ = 0;  // behind the last call that came
   ScratchPool scratch_;
 };
 

@@ -63,50 +63,40 @@ void Executor::count_windows(CallState& call, const plan::Step& step, std::uint6
 }
 
 void Executor::close(const std::vector<std::shared_ptr<CallState>>& done) {
-  bool any = false;
-  for (const auto& call : done) {
-    if (!call->over_windows) continue;
-    board_->close(*call);
-    any = true;
-  }
-  if (!any) return;
-  std::uint64_t ended = calls_.empty() ? 0 : calls_.front()->sequence;
-  if (calls_.empty()) {
-    for (const auto& call : done) ended = std::max(ended, call->sequence + 1);
-  }
-  board_->post_ended(ended);
+  for (const auto& call : done) board_->close(*call);
+  board_->post_ended(calls_.empty() ? next_ : calls_.front()->sequence);
 }
 
-// Whether `call` stands still because `peer` has not posted.
-bool Executor::lacks_post(const CallState& call, int peer) const {
-  if (!call.over_windows) return false;
+// What `call` waits for `peer` to post; it may have done so since.
+std::optional<link::Interest> Executor::awaited_post(const CallState& call, int peer) const {
+  if (!call.over_windows) return std::nullopt;
   if (!call.opened) {
-    return board_->posted(peer, WindowBoard::kEnded) <= board_->blocked_by(call);
+    return link::Interest{
+        .peer = peer, .stage = WindowBoard::kEnded, .post = board_->blocked_by(call) + 1};
   }
   const plan::Step* const step = call.cursor.awaiting();
   if (step == nullptr || (peer - step->from.first + world_) % world_ >= step->from.size) {
-    return false;
+    return std::nullopt;
   }
-  return board_->posted(peer, WindowBoard::stage_of(*step)) <
-         WindowBoard::value_of(*step, call.sequence);
+  return link::Interest{.peer = peer,
+                        .stage = WindowBoard::stage_of(*step),
+                        .post = WindowBoard::value_of(*step, call.sequence)};
+}
+
+bool Executor::lacks_post(const CallState& call, int peer) const {
+  const auto awaited = awaited_post(call, peer);
+  return awaited && board_->posted(peer, awaited->stage) < awaited->post;
 }
 
 // Of the first call only: it does not depend on later ones, so somebody always goes on.
 void Executor::add_window_interests(std::vector<link::Interest>& all) const {
   for (const auto& call : calls_) {
-    if (!call->over_windows) continue;
-    const plan::Step* const step = call->opened ? call->cursor.awaiting() : nullptr;
+    const std::size_t before = all.size();
     for (int peer = 0; peer < world_; ++peer) {
-      if (peer == rank_ || !lacks_post(*call, peer)) continue;
-      link::Interest one{
-          .peer = peer, .stage = WindowBoard::kEnded, .post = board_->blocked_by(*call) + 1};
-      if (step != nullptr) {
-        one.stage = WindowBoard::stage_of(*step);
-        one.post = WindowBoard::value_of(*step, call->sequence);
-      }
-      all.push_back(one);
+      if (peer == rank_) continue;
+      if (const auto awaited = awaited_post(*call, peer)) all.push_back(*awaited);
     }
-    if (!all.empty()) return;
+    if (all.size() != before) return;
   }
 }
 
