@@ -2,6 +2,7 @@
 #include "paceline/comm/init.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <map>
@@ -58,6 +59,31 @@ TEST(Init, an_address_where_nobody_listens_is_named_with_its_variables) {
                 port +
                 " failed: Connection refused; is the other side running, and reachable from this "
                 "host?");
+}
+
+TEST(LocalRanks, say_what_joins_them) {
+  EXPECT_EQ(make_local_ranks(2, {.link = LocalLink::kMemory})[0].link(), "memory");
+  EXPECT_EQ(make_local_ranks(2, {.link = LocalLink::kShm})[1].link(), "shm");
+  EXPECT_EQ(make_local_ranks(2, {.link = LocalLink::kTcp})[0].link(), "tcp");
+  EXPECT_EQ(make_local_ranks(2)[0].link_reason(), "");
+}
+
+TEST(LocalRanks, that_cannot_share_memory_say_why) {
+  EXPECT_THROW((void)make_local_ranks(1025, {.link = LocalLink::kShm}), UsageError);
+  EXPECT_THROW((void)make_local_ranks(2, {.link = LocalLink::kShm, .link_capacity_bytes = 0}),
+               UsageError);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit little{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  try {
+    (void)make_local_ranks(2, {.link = LocalLink::kShm});
+    ADD_FAILURE() << "no CommError";
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.code(), CommErrc::kConnectFailed);
+    EXPECT_NE(std::string(error.what()).find("ulimit -f"), std::string::npos) << error.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
 }
 
 }  // namespace
