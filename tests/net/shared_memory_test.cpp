@@ -104,8 +104,9 @@ TEST(SharedMemory, refuses_files_that_could_change_or_are_not_as_told) {
   EXPECT_EQ(SharedMemory::map(unsealed, kMiB).bytes().size(), kMiB);
   const Fd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   EXPECT_TRUE(says(refusal([&] { (void)SharedMemory::map(file, kMiB); }), "no file in memory"));
-  const auto [socket, other] = socket_pair();
-  EXPECT_TRUE(says(refusal([&] { (void)SharedMemory::map(socket, kMiB); }), "no file in memory"));
+  const auto ends = socket_pair();
+  EXPECT_TRUE(
+      says(refusal([&] { (void)SharedMemory::map(ends.first, kMiB); }), "no file in memory"));
 }
 
 TEST(SharedMemory, a_file_limit_is_named_instead_of_a_signal) {
@@ -224,7 +225,9 @@ TEST(DescriptorPassing, waits_for_its_deadline_and_no_longer) {
 }
 
 TEST(DescriptorPassing, a_plain_byte_and_an_end_are_refused) {
-  auto [a, b] = socket_pair();
+  auto ends = socket_pair();
+  Fd& a = ends.first;
+  const Fd& b = ends.second;
   send_all(a, std::array<std::byte, 1>{}, soon());
   EXPECT_TRUE(says(refusal([&] { (void)recv_descriptor(b, soon()); }), "none came"));
   a.reset();
@@ -237,7 +240,9 @@ TEST(DescriptorPassing, surplus_descriptors_are_closed) {
     const std::filesystem::directory_iterator open("/proc/self/fd");
     return std::distance(begin(open), end(open));
   };
-  const auto [a, b] = socket_pair();
+  const auto ends = socket_pair();
+  const Fd& a = ends.first;
+  const Fd& b = ends.second;
   const auto before = count();
   for (const std::size_t surplus : {2U, 7U}) {
     std::byte byte{};
