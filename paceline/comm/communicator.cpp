@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paceline/comm/communicator.h"
 
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "paceline/base/error.h"
@@ -99,6 +101,35 @@ Work Communicator::barrier_async(const CallOptions& options) {
 
 Range Communicator::shard(std::uint64_t count) const {
   return plan::chunk(count, world_size(), rank());
+}
+
+Region Communicator::share(std::size_t bytes) {
+  Context& engine = context();
+  if (world_size() == 1) {
+    Region alone = engine.allocate(bytes);
+    std::memset(alone.data.get(), 0, bytes);
+    return alone;
+  }
+  if (!engine.shares_memory()) {
+    throw UsageError("share() needs ranks that share memory: " + engine.link_reason());
+  }
+  std::array<std::int64_t, 2> place{};  // 1 if there is one, and where it begins
+  Region own;
+  std::string why;
+  if (rank() == 0) {
+    try {
+      own = engine.allocate(bytes);
+      std::memset(own.data.get(), 0, bytes);
+      place = {1, static_cast<std::int64_t>(engine.offset_of(own))};
+    } catch (const UsageError& none) {
+      why = none.what();
+    }
+  }
+  broadcast(std::span<std::int64_t>(place), 0, {.label = "shared memory"});
+  if (place[0] == 0) {
+    throw UsageError(rank() == 0 ? why : "rank 0 has no room for the memory that all would share");
+  }
+  return engine.shared_region(std::move(own), static_cast<std::uint64_t>(place[1]), bytes);
 }
 
 void Communicator::abort(const std::string& reason) { context().abort(reason); }

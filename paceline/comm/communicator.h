@@ -146,6 +146,16 @@ class Communicator {
   /// The elements of a [count] buffer that reduce_scatter leaves on this rank.
   [[nodiscard]] Range shard(std::uint64_t count) const;
 
+  /// Memory that exists once: every rank gets its own address of the same bytes, all zero. Who
+  /// writes where, and when others may read it, is the callers' business: barrier() makes what was
+  /// written before it seen after it. It cannot be the buffer of a collective but on rank 0, and
+  /// stays as long as any rank has it or rank 0's communicator lives.
+  ///
+  /// Order   Collective, like a broadcast; all ranks ask for the same number of bytes.
+  /// Errors  UsageError if the ranks share no memory, or, on all ranks, if rank 0 has no room for
+  ///         it; as broadcast.
+  [[nodiscard]] Region share(std::size_t bytes);
+
   /// Fails every call in flight and to come, on every rank, with `reason`.
   void abort(const std::string& reason);
 

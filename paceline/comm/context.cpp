@@ -293,6 +293,20 @@ Region Context::allocate(std::size_t bytes) {
   }
 }
 
+std::uint64_t Context::offset_of(const Region& region) const {
+  return static_cast<std::uint64_t>(region.data.get() - windows_->segment(rank_).data());
+}
+
+Region Context::shared_region(Region own, std::uint64_t offset, std::size_t bytes) {
+  if (rank_ == 0) {
+    const MutexLock lock(mutex_);
+    shared_.push_back(own);
+    return own;
+  }
+  const auto kept = windows_->keep(0);
+  return {{windows_->segment(0).data() + offset, [kept](std::byte*) {}}, bytes};
+}
+
 bool Context::shares_memory() const noexcept { return fabric_ && fabric_->windows() != nullptr; }
 
 void Context::abort(const std::string& reason) {
@@ -331,6 +345,8 @@ void Context::shut_down() {
           .from_sequence = 0,
           .text = fmt::format("rank {}: the communicator was destroyed with this call in flight",
                               rank_)});
+  // What peers may be about to read stays as it is.
+  if (windows_ != nullptr) windows_->quarantine();
   if (control_) control_->interrupt();
   if (progress_thread_.joinable()) progress_thread_.join();
   if (listener_.joinable()) listener_.join();

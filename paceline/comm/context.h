@@ -55,6 +55,10 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   Work start(const Call& call, Buffer in, Buffer out) override;
   Region allocate(std::size_t bytes) override;
   [[nodiscard]] bool shares_memory() const noexcept override;
+  /// Where memory from allocate() lies in this rank's segment.
+  [[nodiscard]] std::uint64_t offset_of(const Region& region) const;
+  /// What rank 0, which has `own`, offers at `offset` of its segment.
+  [[nodiscard]] Region shared_region(Region own, std::uint64_t offset, std::size_t bytes);
   void abort(const std::string& reason) override;
   void abandon(const std::string& reason) override;
 
@@ -168,6 +172,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::atomic<int> waiting_ = 0;
 
   std::atomic<std::uint64_t> user_number_ = 0;
+  std::vector<Region> shared_ PACELINE_GUARDED_BY(mutex_);  // rank 0's, while others may use them
   LedgerBook ledger_;
 
   mutable Mutex mutex_;

@@ -49,8 +49,6 @@ WindowBoard::WindowBoard(int rank, int world, link::Windows& windows)
   static_assert(sizeof(Slot) <= Slot::kBytes);
 }
 
-WindowBoard::~WindowBoard() { windows_.quarantine(); }
-
 WindowBoard::Slot& WindowBoard::slot_of(int rank, std::uint64_t sequence) const {
   std::byte* const board = windows_.board(rank).data();
   return *std::launder(reinterpret_cast<Slot*>(board + sequence % kSlots * Slot::kBytes));

@@ -56,8 +56,6 @@ class WindowBoard {
   static constexpr std::size_t kInlineStage = std::size_t{8} << 10;
 
   WindowBoard(int rank, int world, link::Windows& windows);
-  /// Stages that outlive their calls stay as they are: peers may be about to read them.
-  ~WindowBoard();
   WindowBoard(const WindowBoard&) = delete;
   WindowBoard& operator=(const WindowBoard&) = delete;
 

@@ -47,6 +47,8 @@ class Windows {
   /// Errors  OutOfWindowMemory if the segment, the machine or a control group's limit cannot hold
   ///         it: never a fault later.
   [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+  /// Keeps this process's mapping of `rank`'s segment, and so its memory, while it lives.
+  [[nodiscard]] virtual std::shared_ptr<const void> keep(int rank) const = 0;
   /// From now on, memory that goes back is not handed out again: peers may still write to it.
   virtual void quarantine() noexcept = 0;
 

@@ -366,6 +366,48 @@ TEST(OverWindows, keep_a_region_when_the_communicator_has_gone) {
   for (const Region& region : kept) EXPECT_EQ(region.data.get()[999], std::byte{7});
 }
 
+TEST(OverWindows, can_be_memory_that_exists_once) {
+  spawn_ranks(
+      3,
+      [](Communicator& comm) {
+        const Region region = comm.share(3 * 4096);
+        ASSERT_EQ(region.bytes, 3U * 4096);
+        auto* const mine = region.data.get() + static_cast<std::ptrdiff_t>(4096 * comm.rank());
+        EXPECT_EQ(*mine, std::byte{0});
+        std::memset(mine, comm.rank() + 1, 4096);
+        comm.barrier();
+        for (std::ptrdiff_t rank = 0; rank < 3; ++rank) {
+          EXPECT_EQ(region.data.get()[4096 * rank + 17], static_cast<std::byte>(rank + 1));
+        }
+        comm.barrier();
+        std::span<float> shared(reinterpret_cast<float*>(region.data.get()), 3072);
+        if (comm.rank() == 1) {
+          try {
+            comm.allreduce(shared, ReduceOp::kSum);
+            ADD_FAILURE() << "rank 1 reduced memory of rank 0";
+          } catch (const UsageError& error) {
+            EXPECT_NE(std::string(error.what()).find("belongs to rank 0"), std::string::npos)
+                << error.what();
+          }
+        } else {
+          EXPECT_THROW(comm.allreduce(shared, ReduceOp::kSum), CommError);
+        }
+      },
+      kShm);
+  spawn_ranks(1, [](Communicator& comm) { EXPECT_EQ(comm.share(100).bytes, 100U); });
+  spawn_ranks(2, [](Communicator& comm) { EXPECT_THROW((void)comm.share(100), UsageError); });
+}
+
+TEST(OverWindows, of_nobody_have_no_room_for_an_exbibyte) {
+  spawn_ranks(
+      2,
+      [](Communicator& comm) {
+        EXPECT_THROW((void)comm.share(std::size_t{1} << 60), UsageError);
+        comm.barrier();
+      },
+      kShm);
+}
+
 TEST(OverWindows, are_asked_for_by_direct_alone) {
   spawn_ranks(2, [](Communicator& comm) {
     EXPECT_FALSE(comm.engine().shares_memory());

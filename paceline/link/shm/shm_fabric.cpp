@@ -71,6 +71,7 @@ class ShmWindows final : public Windows {
     return waiting_.posted(rank, stage);
   }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return heap_->allocate(bytes); }
+  std::shared_ptr<const void> keep(int rank) const override { return at(rank); }
   void quarantine() noexcept override { heap_->quarantine(); }
 
   int owner_of(const std::byte* data, std::size_t bytes) const noexcept override {
