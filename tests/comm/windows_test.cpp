@@ -381,10 +381,10 @@ TEST(OverWindows, can_be_memory_that_exists_once) {
         }
         comm.barrier();
         std::span<float> shared(reinterpret_cast<float*>(region.data.get()), 3072);
-        if (comm.rank() == 1) {
+        if (comm.rank() != 0) {
           try {
             comm.allreduce(shared, ReduceOp::kSum);
-            ADD_FAILURE() << "rank 1 reduced memory of rank 0";
+            ADD_FAILURE() << "memory of rank 0 was reduced";
           } catch (const UsageError& error) {
             EXPECT_NE(std::string(error.what()).find("belongs to rank 0"), std::string::npos)
                 << error.what();
