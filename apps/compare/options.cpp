@@ -87,7 +87,7 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
   std::string known;
   for (const Algorithm one : {Algorithm::kRing, Algorithm::kPairwise, Algorithm::kOneStage,
-                              Algorithm::kTree, Algorithm::kRelay}) {
+                              Algorithm::kTree, Algorithm::kRelay, Algorithm::kDirect}) {
     if (!plan::supports(one, Collective::kAllReduce)) continue;
     if (name_of(one) == text) return one;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", name_of(one));

@@ -83,6 +83,10 @@ StepTraffic traffic_of_ddp(const Measurement& measurement) {
         headers += peer.traffic.header_bytes_sent;
         const std::uint64_t bytes = peer.traffic.payload_bytes_sent;
         if (bytes != 0) links[{process.rank, peer.peer}] += bytes;
+        // What came without a header was not sent: this rank has read the peer's memory.
+        const bool read = peer.traffic.header_bytes_received == 0;
+        const std::uint64_t came = read ? peer.traffic.payload_bytes_received : 0;
+        if (came != 0) links[{peer.peer, process.rank}] += came;
       }
     }
   }
@@ -96,14 +100,20 @@ StepTraffic traffic_of_ddp(const Measurement& measurement) {
   return traffic;
 }
 
-bool all_ring(const std::vector<BucketFacts>& buckets) {
+bool all_by(Algorithm algorithm, const std::vector<BucketFacts>& buckets) {
   return std::ranges::all_of(
-      buckets, [](const BucketFacts& bucket) { return bucket.algorithm == Algorithm::kRing; });
+      buckets, [=](const BucketFacts& bucket) { return bucket.algorithm == algorithm; });
 }
 
+bool all_ring(const std::vector<BucketFacts>& buckets) { return all_by(Algorithm::kRing, buckets); }
+
+/// What leaves `rank`: sent, written into the others' memory, or read there by them.
 std::uint64_t sent_by(const BucketFacts& bucket, int rank, int world) {
-  return plan::formula_bytes_sent(
+  const std::uint64_t sent = plan::formula_bytes_sent(
       bucket.algorithm, {.rank = rank, .world = world, .count = bucket.count}, bucket.dtype);
+  if (bucket.algorithm != Algorithm::kDirect) return sent;
+  const Range own = plan::chunk(bucket.count, world, rank);
+  return sent + (bucket.count - own.size()) * size_of(bucket.dtype);
 }
 
 /// A ring's rank receives what its left neighbour sends; elsewhere both directions are alike.
@@ -123,6 +133,9 @@ std::vector<std::uint64_t> both_ways(const std::vector<sim::LinkTraffic>& links,
 
 std::string text_of_ddp(const std::vector<BucketFacts>& buckets) {
   if (all_ring(buckets)) return "each ring edge 2(N-1)/N·M, together 2(N-1)·M";
+  if (all_by(Algorithm::kDirect, buckets)) {
+    return "read from and written to the others' memory, together 2(N-1)·M";
+  }
   std::set<std::string_view> names;
   for (const BucketFacts& bucket : buckets) names.insert(name_of(bucket.algorithm));
   return fmt::format("the sum over buckets, which go by {}", fmt::join(names, ", "));
