@@ -42,8 +42,10 @@ void Executor::add(std::shared_ptr<CallState> call) {
 
 bool Executor::advance() {
   bool moved = false;
-  for (const auto& in : in_) {
-    if (in) moved = in->move(calls_, history_) || moved;
+  for (std::size_t peer = 0; peer < in_.size(); ++peer) {
+    if (!in_[peer]) continue;
+    const bool watched = lacks_post_of(static_cast<int>(peer));
+    moved = in_[peer]->move(calls_, history_, watched) || moved;
   }
   for (const auto& call : calls_) moved = advance_local(*call) || moved;
   for (const auto& out : out_) {
@@ -154,9 +156,7 @@ void Executor::release(const CallState& call) {
 
 bool Executor::waits_for(int peer) const {
   const auto p = static_cast<std::size_t>(peer);
-  const auto lacks = [&](const auto& call) { return lacks_post(*call, peer); };
-  return out_[p]->blocked() || in_[p]->wanted(calls_) ||
-         std::any_of(calls_.begin(), calls_.end(), lacks);
+  return out_[p]->blocked() || in_[p]->wanted(calls_) || lacks_post_of(peer);
 }
 
 std::uint64_t Executor::bytes_from(int peer) const {

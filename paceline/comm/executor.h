@@ -65,6 +65,7 @@ class Executor {
   void close(const std::vector<std::shared_ptr<CallState>>& done);
   [[nodiscard]] std::optional<link::Interest> awaited_post(const CallState& call, int peer) const;
   [[nodiscard]] bool lacks_post(const CallState& call, int peer) const;
+  [[nodiscard]] bool lacks_post_of(int peer) const;
   void add_window_interests(std::vector<link::Interest>& all) const;
 
   int rank_;

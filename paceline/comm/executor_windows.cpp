@@ -88,6 +88,11 @@ bool Executor::lacks_post(const CallState& call, int peer) const {
   return awaited && board_->posted(peer, awaited->stage) < awaited->post;
 }
 
+bool Executor::lacks_post_of(int peer) const {
+  return board_ && std::any_of(calls_.begin(), calls_.end(),
+                               [&](const auto& call) { return lacks_post(*call, peer); });
+}
+
 // Of the first call only: it does not depend on later ones, so somebody always goes on.
 void Executor::add_window_interests(std::vector<link::Interest>& all) const {
   for (const auto& call : calls_) {

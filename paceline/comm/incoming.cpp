@@ -41,8 +41,8 @@ bool Incoming::awaiting(const CallState& call) const {
 
 bool Incoming::wanted(const CallList& calls) const { return !blocked_ && expecting(calls); }
 
-bool Incoming::move(const CallList& calls, const CallHistory& history) {
-  if (!expecting(calls)) return false;
+bool Incoming::move(const CallList& calls, const CallHistory& history, bool watched) {
+  if (!watched && !expecting(calls)) return false;
   bool moved = false;
   const std::uint64_t before = taken_;
   try {

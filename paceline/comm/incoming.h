@@ -33,10 +33,11 @@ class Incoming {
  public:
   Incoming(int peer, link::Link& link, FrameTag tag, Folder& folder);
 
-  /// Takes what has come, as long as a call in flight expects something of this peer.
+  /// Takes what has come, as long as a call in flight expects something of this peer, or waits for
+  /// it in shared memory: `watched`. Then the end of the link is seen too.
   /// @return whether anything moved.
   /// Errors  PeerLost, DescriptorDiffers, ProtocolBroken.
-  [[nodiscard]] bool move(const CallList& calls, const CallHistory& history);
+  [[nodiscard]] bool move(const CallList& calls, const CallHistory& history, bool watched);
 
   /// Whether a call in flight waits for bytes of this peer, and reading on may help.
   [[nodiscard]] bool wanted(const CallList& calls) const;

@@ -56,7 +56,7 @@ std::shared_ptr<CallState> barrier(std::uint64_t sequence) {
   const auto schedule = plan::make_schedule(
       algorithm, {.what = Collective::kBarrier, .rank = 0, .world = 2, .root = 0, .count = 0});
   const Buffer nothing{Dtype::kU8, 0, {}};
-  CallMemory memory(schedule, 0, 2, Dtype::kU8, PieceList(nothing, schedule.in),
+  CallMemory memory(schedule, 0, 2, Dtype::kU8, 0, PieceList(nothing, schedule.in),
                     PieceList(nothing, schedule.out));
   return std::make_shared<CallState>(Descriptor{.algorithm = algorithm}, sequence, 2, schedule, 0,
                                      std::move(memory), kDefaultTimeout);
@@ -67,8 +67,8 @@ TEST(Incoming, does_not_take_old_bytes_again_when_the_link_ends) {
   Folder folder(0, 2);
   Incoming incoming(1, link, {}, folder);
   const CallList calls{barrier(5)};  // waits for a later flag than the one that comes
-  EXPECT_TRUE(incoming.move(calls, NothingIssued()));
-  EXPECT_THROW((void)incoming.move(calls, NothingIssued()), PeerLost);
+  EXPECT_TRUE(incoming.move(calls, NothingIssued(), false));
+  EXPECT_THROW((void)incoming.move(calls, NothingIssued(), false), PeerLost);
 }
 
 TEST(Incoming, forgets_the_flags_of_calls_that_have_ended) {
@@ -77,7 +77,7 @@ TEST(Incoming, forgets_the_flags_of_calls_that_have_ended) {
   Incoming incoming(1, link, {}, folder);
   for (std::uint64_t call = 0; call < 10000; ++call) {
     const CallList calls{barrier(call)};
-    EXPECT_TRUE(incoming.move(calls, NothingIssued()));
+    EXPECT_TRUE(incoming.move(calls, NothingIssued(), false));
   }
   EXPECT_EQ(incoming.posts_kept(0), 1U);
 }

@@ -22,18 +22,23 @@ struct Outcome {
 };
 
 // Runs `body` on each rank and keeps what each rank's CommError says.
-inline std::vector<Outcome> outcomes(int world, const std::function<void(Communicator&)>& body) {
+inline std::vector<Outcome> outcomes(int world,
+                                     const std::function<void(Communicator&)>& body,
+                                     const LocalOptions& options = {}) {
   std::vector<Outcome> all(static_cast<std::size_t>(world));
   std::latch everybody(world);
-  spawn_ranks(world, [&](Communicator& comm) {
-    Outcome& mine = all[static_cast<std::size_t>(comm.rank())];
-    try {
-      body(comm);
-    } catch (const CommError& error) {
-      mine = {true, error.code(), error.peer(), error.what()};
-    }
-    everybody.arrive_and_wait();  // so that no rank fails because another one has left
-  });
+  spawn_ranks(
+      world,
+      [&](Communicator& comm) {
+        Outcome& mine = all[static_cast<std::size_t>(comm.rank())];
+        try {
+          body(comm);
+        } catch (const CommError& error) {
+          mine = {true, error.code(), error.peer(), error.what()};
+        }
+        everybody.arrive_and_wait();  // so that no rank fails because another one has left
+      },
+      options);
   return all;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "paceline/plan/schedule.h"
 #include "paceline/sim/count.h"
 #include "tests/comm/expected.h"
+#include "tests/comm/outcomes.h"
 #include "tests/plan/menu.h"
 
 namespace paceline {
@@ -364,6 +366,66 @@ TEST(OverWindows, keep_a_region_when_the_communicator_has_gone) {
       },
       kShm);
   for (const Region& region : kept) EXPECT_EQ(region.data.get()[999], std::byte{7});
+}
+
+void expect_on_all(const std::vector<test::Outcome>& all, CommErrc code, const std::string& text) {
+  for (const test::Outcome& outcome : all) {
+    ASSERT_TRUE(outcome.failed);
+    EXPECT_EQ(outcome.code, code) << outcome.text;
+    EXPECT_NE(outcome.text.find(text), std::string::npos) << outcome.text;
+  }
+}
+
+TEST(OverWindows, end_calls_that_differ_with_both_sides_on_every_rank) {
+  for (const std::size_t count : {std::size_t{100}, std::size_t{100'000}}) {
+    expect_on_all(test::outcomes(
+                      3,
+                      [&](Communicator& comm) {
+                        std::vector<float> data(comm.rank() == 1 ? count + 1 : count);
+                        comm.allreduce(std::span(data), ReduceOp::kSum);
+                        comm.barrier();
+                        comm.barrier();
+                      },
+                      kShm),
+                  CommErrc::kMismatch, "f32[" + std::to_string(count + 1) + "]");
+  }
+  expect_on_all(test::outcomes(
+                    3,
+                    [](Communicator& comm) {
+                      std::vector<float> data(100'000);
+                      comm.allreduce(
+                          std::span(data), ReduceOp::kSum,
+                          {.algorithm = comm.rank() == 2 ? Algorithm::kRing : Algorithm::kDirect});
+                      comm.barrier();
+                    },
+                    kShm),
+                CommErrc::kMismatch, "by ring");
+}
+
+TEST(OverWindows, name_the_rank_that_has_left) {
+  std::vector<std::string> texts(3);
+  try {
+    spawn_ranks(
+        3,
+        [&](Communicator& comm) {
+          std::vector<float> data(100'000);
+          comm.allreduce(std::span(data), ReduceOp::kSum);
+          if (comm.rank() == 1) throw std::runtime_error("rank 1 has had enough");
+          try {
+            comm.allreduce(std::span(data), ReduceOp::kSum);
+          } catch (const CommError& error) {
+            texts[static_cast<std::size_t>(comm.rank())] = error.what();
+            throw;
+          }
+        },
+        kShm);
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "rank 1 has had enough");
+  }
+  for (const int rank : {0, 2}) {
+    EXPECT_NE(texts[static_cast<std::size_t>(rank)].find("rank 1"), std::string::npos)
+        << texts[static_cast<std::size_t>(rank)];
+  }
 }
 
 TEST(OverWindows, can_be_memory_that_exists_once) {
