@@ -83,19 +83,21 @@ class Collector {
 
   int run() {
     const Clock::time_point begin = Clock::now();
-    return run_bench(options_, {.on_ready =
-                                    [&](const std::string& link) {
-                                      const std::chrono::duration<double, std::milli> ready =
-                                          Clock::now() - begin;
-                                      report_.ready_ms = ready.count();
-                                      report_.link = link;
-                                      print(heading_of(options_, link));
-                                    },
-                                .on_row =
-                                    [&](const BenchRow& row) {
-                                      report_.rows.push_back(row);
-                                      print(line_of(row, options_));
-                                    }});
+    return run_bench(options_,
+                     {.on_ready =
+                          [&](const std::string& link, const std::string& why_not_shared) {
+                            const std::chrono::duration<double, std::milli> ready =
+                                Clock::now() - begin;
+                            report_.ready_ms = ready.count();
+                            report_.link = link;
+                            report_.link_reason = why_not_shared;
+                            print(heading_of(options_, report_));
+                          },
+                      .on_row =
+                          [&](const BenchRow& row) {
+                            report_.rows.push_back(row);
+                            print(line_of(row, options_));
+                          }});
   }
 
   [[nodiscard]] const BenchReport& report() const { return report_; }

@@ -7,12 +7,10 @@
 #include <chrono>
 #include <optional>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 
 #include "apps/bench/exercise.h"
 #include "apps/bench/futex_barrier.h"
-#include "apps/bench/shared_address.h"
 #include "apps/bench/yardsticks.h"
 #include "apps/compare/meeting_place.h"
 #include "apps/compare/process_count.h"
@@ -29,7 +27,7 @@ namespace {
 constexpr auto kAnswerTime = std::chrono::minutes(1);
 constexpr auto kRowTime = std::chrono::hours(24);  // its end is seen at once
 constexpr auto kEndTime = std::chrono::minutes(1);
-constexpr const char* kReady = "ready";
+constexpr const char* kReady = "ready";  // the link, a space, why it is not shm
 constexpr const char* kRow = "row";
 
 Exercise make_exercise(Communicator& comm, const BenchOptions& options, std::uint64_t bytes) {
@@ -38,7 +36,7 @@ Exercise make_exercise(Communicator& comm, const BenchOptions& options, std::uin
 
 /// Figures of another link than the one that was asked for would mislead.
 void require_link(Communicator& comm, BenchLink asked) {
-  const std::string_view link = link_name(comm);
+  const std::string link = comm.link();
   if (asked == BenchLink::kAuto || name_of(asked) == link) return;
   throw UsageError(
       fmt::format("--link {}: the ranks are joined by {} instead", name_of(asked), link));
@@ -48,7 +46,7 @@ void require_link(Communicator& comm, BenchLink asked) {
 void take_part(Communicator& comm, const BenchOptions& options, const BenchListener& listener) {
   require_link(comm, options.link);
   comm.barrier();
-  if (comm.rank() == 0) listener.on_ready(link_name(comm));
+  if (comm.rank() == 0) listener.on_ready(comm.link(), comm.link_reason());
   const bool waits = options.what == Collective::kBarrier && options.link != BenchLink::kMemory;
   for (const std::uint64_t bytes : options.sizes) {
     const Exercise exercise = make_exercise(comm, options, bytes);
@@ -92,7 +90,10 @@ void hear(Connection& connection, const BenchListener& listener) {
   try {
     for (;;) {
       const Connection::Text text = connection.receive(Deadline::after(kRowTime));
-      if (text.word == kReady) listener.on_ready(text.body);
+      if (text.word == kReady) {
+        const std::size_t space = text.body.find(' ');
+        listener.on_ready(text.body.substr(0, space), text.body.substr(space + 1));
+      }
       if (text.word == kRow) listener.on_row(bench_row_from(text.body));
     }
   } catch (const net::SystemError&) {
@@ -126,8 +127,9 @@ int run_bench_rank(const BenchOptions& options, const std::string& place) {
   Connection connection = visit(place, "");
   take_part(comm, options,
             {.on_ready =
-                 [&](const std::string& link) {
-                   connection.send(kReady, link, Deadline::after(kAnswerTime));
+                 [&](const std::string& link, const std::string& why_not_shared) {
+                   connection.send(kReady, link + " " + why_not_shared,
+                                   Deadline::after(kAnswerTime));
                  },
              .on_row =
                  [&](const BenchRow& row) {

@@ -14,7 +14,8 @@ namespace paceline::apps {
 
 /// Hears what rank 0 finds, as it finds it.
 struct BenchListener {
-  std::function<void(const std::string& link)> on_ready = {};  ///< all ranks have met
+  /// All ranks have met; `why_not_shared` is Communicator::link_reason().
+  std::function<void(const std::string& link, const std::string& why_not_shared)> on_ready = {};
   std::function<void(const BenchRow& row)> on_row = {};
 };
 

@@ -92,17 +92,19 @@ double busbw_GBps(const BenchRow& row, const BenchOptions& options) {
   return bus_share(options) * algbw_GBps(row);
 }
 
-std::string heading_of(const BenchOptions& options, std::string_view link) {
+std::string heading_of(const BenchOptions& options, const BenchReport& report) {
   const std::string what = moves_nothing(options)
                                ? std::string(subject_of(options))
                                : fmt::format("{} of {}, {} memory,", subject_of(options),
                                              name_of(options.dtype), name_of(options.memory));
+  const std::string why =
+      report.link_reason.empty() ? "" : fmt::format("no shared memory: {}\n", report.link_reason);
   return fmt::format(
-      "{} on {} ranks over {}, {} cores, kernels for {}\n"
+      "{} on {} ranks over {}, {} cores, kernels for {}\n{}"
       "microseconds of a call, the slowest rank's; roofline: the same sums without waiting\n\n"
       "{:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>12} {:>12}\n",
-      what, options.ranks, link, net::usable_cores(), kernel::target_name(), "bytes", "min",
-      "median", "p99", "alg GB/s", "bus GB/s", "roofline", "memcpy");
+      what, options.ranks, report.link, net::usable_cores(), kernel::target_name(), why, "bytes",
+      "min", "median", "p99", "alg GB/s", "bus GB/s", "roofline", "memcpy");
 }
 
 std::string line_of(const BenchRow& row, const BenchOptions& options) {
@@ -127,6 +129,7 @@ std::string json_of(const BenchReport& report, const BenchOptions& options) {
   }
   return Json{{"ranks", options.ranks},
               {"link", report.link},
+              {"link_reason", report.link_reason},
               {"memory", name_of(options.memory)},
               {"what", subject_of(options)},
               {"cores", net::usable_cores()},

@@ -4,7 +4,6 @@
 /// What a bench has found, for people and for programs.
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "apps/bench/measure.h"
@@ -13,8 +12,9 @@
 namespace paceline::apps {
 
 struct BenchReport {
-  std::string link = {};  ///< what joined the ranks
-  double ready_ms = 0;    ///< from the start to the first barrier of all ranks
+  std::string link = {};         ///< what joined the ranks
+  std::string link_reason = {};  ///< why they share no memory, if they could have tried
+  double ready_ms = 0;           ///< from the start to the first barrier of all ranks
   std::vector<BenchRow> rows = {};
 };
 
@@ -29,7 +29,7 @@ struct BenchReport {
 [[nodiscard]] double busbw_GBps(const BenchRow& row, const BenchOptions& options);
 
 /// The lines above the rows, and each row's.
-[[nodiscard]] std::string heading_of(const BenchOptions& options, std::string_view link);
+[[nodiscard]] std::string heading_of(const BenchOptions& options, const BenchReport& report);
 [[nodiscard]] std::string line_of(const BenchRow& row, const BenchOptions& options);
 
 [[nodiscard]] std::string json_of(const BenchReport& report, const BenchOptions& options);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kOutOfReach = -1;
 
-link::Fabric& fabric_of(Communicator& comm) {
-  return *dynamic_cast<Context&>(comm.engine()).fabric();  // there are two ranks or more
+link::Windows* windows_of(Communicator& comm) {
+  return dynamic_cast<Context&>(comm.engine()).fabric()->windows();  // of two ranks or more
 }
 
 std::int64_t offset_of(link::Windows* windows, int rank, const BenchBuffer& own) {
@@ -25,13 +25,11 @@ std::int64_t offset_of(link::Windows* windows, int rank, const BenchBuffer& own)
 
 }  // namespace
 
-const char* link_name(Communicator& comm) { return fabric_of(comm).name(); }
-
 std::vector<std::byte*> shared_addresses(Communicator& comm,
                                          const BenchOptions& options,
                                          const BenchBuffer& own) {
   const bool threads = options.link == BenchLink::kMemory;
-  link::Windows* const windows = fabric_of(comm).windows();
+  link::Windows* const windows = windows_of(comm);
   const std::array<std::int64_t, 1> mine{threads ? reinterpret_cast<std::int64_t>(own.data.get())
                                                  : offset_of(windows, comm.rank(), own)};
   std::vector<std::byte*> addresses;

@@ -12,9 +12,6 @@
 
 namespace paceline::apps {
 
-/// "memory", "shm" or "tcp".
-[[nodiscard]] const char* link_name(Communicator& comm);
-
 /// Collective. The addresses, in this process, of the buffers that the ranks bring; none if one of
 /// them is out of reach. Ranks that are threads reach everything.
 [[nodiscard]] std::vector<std::byte*> shared_addresses(Communicator& comm,

@@ -286,6 +286,14 @@ TEST(BenchReport, counts_what_each_rank_has_to_move) {
   EXPECT_DOUBLE_EQ(bus("broadcast"), 4);
 }
 
+TEST(BenchReport, says_why_ranks_share_no_memory) {
+  const auto options = bench_options_from({.what = "barrier"});
+  const BenchReport report{.link = "tcp", .link_reason = "rank 1 runs on another host"};
+  EXPECT_NE(heading_of(options, report).find("no shared memory: rank 1 runs on another host\n"),
+            std::string::npos);
+  EXPECT_NE(json_of(report, options).find("rank 1 runs on another host"), std::string::npos);
+}
+
 TEST(BenchReport, shows_wrong_results) {
   const BenchRow row{.bytes = 4096, .median_us = 2, .verified = false};
   EXPECT_NE(line_of(row, bench_options_from({.what = "allreduce"})).find("WRONG RESULTS"),
@@ -324,6 +332,14 @@ TEST(BenchCommand, times_processes_and_writes_what_the_issue_says) {
   EXPECT_TRUE(row["roofline_us"].is_null());
   EXPECT_GT(row["memcpy_us"], 0);
   EXPECT_EQ(row["verified"], true);
+}
+
+TEST(BenchCommand, finds_the_roofline_of_ranks_that_share_memory) {
+  const auto json =
+      json_of_run({"allreduce", "--link", "shm", "--sizes", "64K", "--dtype", "bf16"});
+  EXPECT_EQ(json["link"], "shm");
+  EXPECT_GT(json["rows"][0]["roofline_us"], 0);
+  EXPECT_EQ(json["rows"][0]["verified"], true);
 }
 
 TEST(BenchCommand, times_threads) {
