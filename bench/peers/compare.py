@@ -1,89 +1,214 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs paceline and Gloo in turns and prints one table of ratios. Called by allreduce.sh.
-
-Usage: compare.py BUILD_DIR ROUNDS
-"""
+"""All-reduces of paceline, Gloo (PyTorch) and Open MPI in turns; one table of ratios. Called by run.sh."""
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SIZES = [4096, 1 << 20, 25 << 20]
-ITERATIONS = 15
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+LIMIT_S = 1800
 
 
-def last_json(text):
-    for line in reversed(text.splitlines()):
-        start = line.find("{")
-        if start >= 0:
-            return json.loads(line[start:])
-    raise SystemExit("no JSON line in:\n" + text)
+def size_from(text):
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    factor = units.get(text[-1:], 1)
+    digits = text[:-1] if text[-1:] in units else text
+    if not digits.isdigit() or int(digits) * factor < 4 or int(digits) * factor % 4:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size of whole floats; write it as in 4K,1M,25M")
+    return int(digits) * factor
 
 
-def run(command):
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+def ranks_from(text):
+    if text not in ("2", "4", "8", "16"):
+        raise argparse.ArgumentTypeError(f"'{text}': must be 2, 4, 8 or 16 (sums of powers of two stay exact)")
+    return int(text)
+
+
+def list_of(read):
+    return lambda text: [read(part) for part in text.split(",")]
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="run.sh collectives", description=__doc__)
+    parser.add_argument("--ranks", type=list_of(ranks_from), default=[2, 4, 8], help="numbers of ranks (2,4,8)")
+    parser.add_argument("--sizes", type=list_of(size_from), default=[4 << 10, 1 << 20, 25 << 20, 100 << 20],
+                        help="bytes of the buffers (4K,1M,25M,100M)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant (5)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each size and turn (0.5)")
+    parser.add_argument("--link", default="auto", help="ours: auto, shm or tcp (auto)")
+    parser.add_argument("--json", help="write all figures there")
+    parser.add_argument("--paceline", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("--rounds must be at least 1, --seconds above 0")
+    return options
+
+
+def stop(who, done):
+    raise SystemExit(f"{who} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
+
+
+def run(who, command):
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode != 0:
-        raise SystemExit(f"{command[0]} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
-    return last_json(done.stdout)
+        stop(who, done)
+    return done.stdout
 
 
-def ours(build, world, extra=()):
-    return run([f"{build}/paceline", "run", "-n", str(world), "--", f"{build}/bench/allreduce_bench",
-                "--sizes", ",".join(map(str, SIZES)), "--iterations", str(ITERATIONS), *extra])
+class Contest:
+    def __init__(self, options):
+        self.options = options
+        self.bin = options.bin
+
+    def ours(self, world, what, memory="resident", dtype="f32"):
+        link = self.options.link
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "bench.json")
+            command = [self.options.paceline, "bench", what, "-n", str(world), "--link", link, "--json", file,
+                       "--seconds", str(self.options.seconds)]
+            if what != "futex":
+                command += ["--memory", memory, "--dtype", dtype, "--sizes", self.sizes(dtype)]
+            run("paceline", command)
+            with open(file, encoding="utf-8") as text:
+                return json.load(text)
+
+    def sizes(self, dtype):
+        """As many elements of each type."""
+        return ",".join(str(size // 2 if dtype == "bf16" else size) for size in self.options.sizes)
+
+    def gloo(self, world, dtype="f32"):
+        with tempfile.TemporaryDirectory() as folder:
+            rest = [os.path.join(folder, "meeting"), str(self.options.seconds), dtype, *self.sizes(dtype).split(",")]
+            ranks = [subprocess.Popen([sys.executable, f"{HERE}/gloo_allreduce.py", str(r), str(world), *rest],
+                                      env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                     for r in range(world)]
+            outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
+        for rank, (out, err) in zip(ranks, outputs):
+            if rank.returncode != 0:
+                stop("Gloo", subprocess.CompletedProcess([], rank.returncode, out, err))
+        return json.loads(outputs[0][0].splitlines()[-1])
+
+    def mpi(self, world):
+        command = [f"{self.bin}/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(world)]
+        command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        command += [f"{self.bin}/mpi_allreduce", str(self.options.seconds), *map(str, self.options.sizes)]
+        return json.loads(run("Open MPI", command).splitlines()[-1])
+
+    def contestants(self, world):
+        """In the order of their turns; a futex needs shared memory."""
+        everybody = {
+            "ours": lambda: self.ours(world, "allreduce"),
+            "gloo": lambda: self.gloo(world),
+            "mpi": lambda: self.mpi(world),
+            "ours_private": lambda: self.ours(world, "allreduce", memory="private"),
+            "gloo_bf16": lambda: self.gloo(world, "bf16"),
+            "ours_bf16": lambda: self.ours(world, "allreduce", dtype="bf16"),
+        }
+        return everybody
+
+    def single_copy(self):
+        """Open MPI's ways to read another process's memory, as it lists them itself."""
+        lines = run("ompi_info", [f"{self.bin}/bin/ompi_info"]).splitlines()
+        names = [line.split(":")[1].split()[0] for line in lines if "MCA smsc:" in line]
+        version = [line.split(":")[1].strip() for line in lines if line.strip().startswith("Open MPI:")]
+        return version[0], ", ".join(names) or "none"
 
 
-def gloo(world):
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [os.path.join(folder, "meeting"), ",".join(map(str, SIZES)), str(ITERATIONS)]
-        ranks = [subprocess.Popen([sys.executable, f"{HERE}/gloo_allreduce.py", str(r), str(world), *arguments],
-                                  env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                 for r in range(world)]
-        outputs = [rank.communicate(timeout=300) for rank in ranks]
-    for rank, (out, err) in zip(ranks, outputs):
-        if rank.returncode != 0:
-            raise SystemExit(f"Gloo failed ({rank.returncode}):\n{out}{err}")
-    return last_json(outputs[0][0])
+def futex_us(contest, world, link):
+    if link != "shm":
+        return None
+    return contest.ours(world, "futex")["rows"][0]["us"]["median"]
 
 
-def times_of(report):
-    return [row["median_us"] for row in report["rows"]]
+def run_world(contest, world):
+    taken, futex = {}, []
+    for i in range(contest.options.rounds):
+        turns = list(contest.contestants(world).items())
+        for name, measure in turns if i % 2 == 0 else reversed(turns):
+            print(f"  N = {world}, round {i + 1} of {contest.options.rounds}: {name}", file=sys.stderr)
+            taken.setdefault(name, []).append(measure())
+        one = futex_us(contest, world, taken["ours"][0]["link"])
+        futex += [] if one is None else [one]
+    return taken, futex
 
 
-def compare(build, rounds, world):
-    mine, theirs = [], []
-    for i in range(rounds):
-        print(f"  N = {world}: round {i + 1} of {rounds}", file=sys.stderr)
-        pair = [(mine, lambda: ours(build, world)), (theirs, lambda: gloo(world))]
-        for results, measure in pair if i % 2 == 0 else reversed(pair):
-            results.append(times_of(measure()))
-    for i, size in enumerate(SIZES):
-        a = statistics.median(t[i] for t in mine)
-        b = statistics.median(t[i] for t in theirs)
-        print(f"{world:5d} {size:10d} {a:12.0f} {b:12.0f} {b / a:8.2f}x")
+def median_us(reports, row, key="median"):
+    return statistics.median(report["rows"][row]["us"][key] for report in reports)
 
 
-def ready_seconds(build, world):
-    begin = time.time()
-    report = run([f"{build}/paceline", "run", "-n", str(world), "--", f"{build}/bench/allreduce_bench",
-                  "--sizes", "4", "--iterations", "1"])
-    return report["ready_at"] - begin
+def ratio(a, b):
+    return None if a is None or b is None else a / b
+
+
+def yardstick(reports, row, key):
+    """Ours over the yardstick: the median of the rounds' ratios, and the best stretch of all."""
+    whole = [ratio(report["rows"][row]["us"]["median"], report["rows"][row][key]) for report in reports]
+    parts = [ratio(part["us"], part[key]) for report in reports for part in report["rows"][row]["segments"]]
+    if None in whole:
+        return None, None
+    return statistics.median(whole), min(parts)
+
+
+def rows_of(world, sizes, taken, futex):
+    futex_median = statistics.median(futex) if futex else None
+    for row, size in enumerate(sizes):
+        us = {name: median_us(reports, row) for name, reports in taken.items()}
+        roofline = yardstick(taken["ours"], row, "roofline_us")
+        memcpy = yardstick(taken["ours"], row, "memcpy_us")
+        yield {"ranks": world, "bytes": size, "us": us, "p99_us": median_us(taken["ours"], row, "p99"),
+               "futex_us": futex_median,
+               "gloo_over_ours": ratio(us["gloo"], us["ours"]), "mpi_over_ours": ratio(us["mpi"], us["ours"]),
+               "gloo_over_private": ratio(us["gloo"], us["ours_private"]),
+               "mpi_over_private": ratio(us["mpi"], us["ours_private"]),
+               "bf16_over_f32": ratio(us["ours_bf16"], us["ours"]),
+               "gloo_bf16_over_ours": ratio(us["gloo_bf16"], us["ours_bf16"]),
+               "ours_over_roofline": roofline[0], "ours_over_memcpy": memcpy[0], "best_over_memcpy": memcpy[1],
+               "ours_over_futex": ratio(us["ours"], futex_median)}
+
+
+COLUMNS = [("ours us", lambda row: row["us"]["ours"]), ("p99 us", lambda row: row["p99_us"]),
+           ("private us", lambda row: row["us"]["ours_private"]), ("gloo us", lambda row: row["us"]["gloo"]),
+           ("mpi us", lambda row: row["us"]["mpi"]),
+           ("gloo/ours", lambda row: row["gloo_over_ours"]), ("mpi/ours", lambda row: row["mpi_over_ours"]),
+           ("gloo/priv", lambda row: row["gloo_over_private"]), ("mpi/priv", lambda row: row["mpi_over_private"]),
+           ("bf16/f32", lambda row: row["bf16_over_f32"]), ("g/o bf16", lambda row: row["gloo_bf16_over_ours"]),
+           ("/roofline", lambda row: row["ours_over_roofline"]), ("/memcpy", lambda row: row["ours_over_memcpy"]),
+           ("best", lambda row: row["best_over_memcpy"]), ("/futex", lambda row: row["ours_over_futex"])]
+
+
+def print_row(row):
+    size = row["bytes"]
+    name = f"{size >> 20}M" if size % (1 << 20) == 0 else f"{size >> 10}K" if size % 1024 == 0 else str(size)
+    cells = [column(row) for _, column in COLUMNS]
+    print(f"{row['ranks']:5d} {name:>6}", *("         -" if cell is None else f"{cell:10.2f}" for cell in cells), flush=True)
 
 
 def main():
-    build, rounds = sys.argv[1], int(sys.argv[2])
-    print("blocking f32 all-reduce over TCP loopback, medians; > 1: paceline is faster")
-    print(f"{'ranks':>5} {'bytes':>10} {'paceline us':>12} {'gloo us':>12} {'ratio':>9}")
-    for world in (2, 4):
-        compare(build, rounds, world)
-    idle = ours(build, 2, ["--idle"])["idle_share"]
-    print(f"a waiting rank uses {100 * idle:.2f} % of a core")
-    ready = statistics.median(ready_seconds(build, 8) for _ in range(5))
-    print(f"8 ranks are ready {ready:.3f} s after the launcher was started")
+    options = parse()
+    contest = Contest(options)
+    version, single_copy = contest.single_copy()
+    print(f"all-reduce in place, f32 unless it says bf16 (as many elements); microseconds, medians of "
+          f"{options.rounds} rounds of medians, in turns\nOpen MPI {version}, single copy by: {single_copy}; its waiting ranks "
+          f"spin, and yield where there are more of them than cores\n")
+    print(f"{'ranks':>5} {'bytes':>6}", *(f"{name:>10}" for name, _ in COLUMNS), flush=True)
+    rows, links, torch = [], {}, ""
+    for world in options.ranks:
+        taken, futex = run_world(contest, world)
+        links[world], torch = taken["ours"][0]["link"], taken["gloo"][0]["torch"]
+        for row in rows_of(world, options.sizes, taken, futex):
+            print_row(row)
+            rows.append(row)
+    print(f"\nPyTorch {torch}; ours over {', '.join(sorted(set(links.values())))}. gloo/ours 5.00: Gloo takes five times "
+          f"as long. /roofline, /memcpy, /futex: ours over these; best: the best stretch's over memcpy")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"openmpi": version, "single_copy": single_copy, "torch": torch, "links": links,
+                       "rounds": options.rounds, "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":
