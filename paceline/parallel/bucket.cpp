@@ -1,23 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paceline/parallel/bucket.h"
 
-#include <memory>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "paceline/base/error.h"
 
 namespace paceline {
 namespace {
 
-// set_ and not as_strided: optimizers call detach_() on gradients, which autograd refuses for what
-// it knows to be a view.
-at::Tensor view_of(const at::Tensor& memory, std::int64_t offset, const at::Tensor& parameter) {
-  at::Tensor view = at::empty({0}, memory.options());
-  if (parameter.is_non_overlapping_and_dense()) {
-    return view.set_(memory.storage(), offset, parameter.sizes(), parameter.strides());
+at::Tensor flat_memory(Engine& engine, std::int64_t count, const at::TensorOptions& options) {
+  const at::Tensor ordinary = at::empty({count}, options);
+  if (count == 0 || !engine.shares_memory()) return ordinary;
+  try {
+    const Region region = engine.allocate(ordinary.nbytes());
+    const c10::Storage storage(c10::Storage::use_byte_size_t(), region.bytes,
+                               c10::InefficientStdFunctionContext::makeDataPtr(
+                                   region.data.get(), [keep = region.data](void*) {}, at::kCPU));
+    return tensor_over(storage, 0, ordinary);
+  } catch (const UsageError&) {  // the links then copy
+    return ordinary;
   }
-  return view.set_(memory.storage(), offset, parameter.sizes());
+}
+
+at::Tensor ordinary_like(const at::Tensor& parameter) {
+  const auto options = parameter.options().requires_grad(false);
+  if (!parameter.is_non_overlapping_and_dense()) return at::empty(parameter.sizes(), options);
+  return at::empty_strided(parameter.sizes(), parameter.strides(), options);
+}
+
+Piece piece_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+bool is_view(const at::Tensor& gradient, const at::Tensor& home) {
+  return gradient.is_alias_of(home) && gradient.storage_offset() == home.storage_offset() &&
+         gradient.strides() == home.strides() && !gradient.requires_grad();
 }
 
 }  // namespace
@@ -25,51 +46,97 @@ at::Tensor view_of(const at::Tensor& memory, std::int64_t offset, const at::Tens
 Bucket::Bucket(std::string label,
                Dtype dtype,
                std::vector<std::size_t> members,
-               std::span<const NamedTensor> parameters)
-    : label_(std::move(label)), dtype_(dtype), members_(std::move(members)) {
-  const at::NoGradGuard no_grad;
-  std::int64_t count = 0;
-  for (const std::size_t member : members_) count += parameters[member].tensor.numel();
-  count_ = static_cast<std::uint64_t>(count);
-  memory_ = at::empty({count}, parameters[members_.front()].tensor.options().requires_grad(false));
-  pieces_ = {Piece{static_cast<std::byte*>(memory_.mutable_data_ptr()), memory_.nbytes()}};
-  std::int64_t offset = 0;
+               std::span<const NamedTensor> parameters,
+               Engine& engine,
+               GradientArena* arena)
+    : label_(std::move(label)), dtype_(dtype), members_(std::move(members)), arena_(arena) {
   for (const std::size_t member : members_) {
-    views_.push_back(view_of(memory_, offset, parameters[member].tensor));
-    offset += views_.back().numel();
+    slots_.push_back({.parameter = parameters[member].tensor});
+    count_ += static_cast<std::uint64_t>(slots_.back().parameter.numel());
+  }
+  furnish(engine);
+}
+
+void Bucket::furnish(Engine& engine) {
+  const auto lives_here = [&](const at::Tensor& parameter) {
+    return arena_ == nullptr || parameter.nbytes() < GradientArena::kSmallestBytes;
+  };
+  std::int64_t count = 0;
+  for (const Slot& slot : slots_) count += lives_here(slot.parameter) ? slot.parameter.numel() : 0;
+  memory_ = flat_memory(engine, count, slots_.front().parameter.options().requires_grad(false));
+  std::int64_t offset = 0;
+  for (Slot& slot : slots_) {
+    if (!lives_here(slot.parameter)) continue;
+    slot.home = tensor_over(memory_.storage(), offset, slot.parameter);
+    slot.piece = piece_of(slot.home);
+    offset += slot.parameter.numel();
   }
 }
 
-bool Bucket::is_view(std::size_t slot, const at::Tensor& gradient) const {
-  const at::Tensor& view = views_[slot];
-  return gradient.is_alias_of(view) && gradient.storage_offset() == view.storage_offset() &&
-         gradient.strides() == view.strides() && !gradient.requires_grad();
-}
-
-bool Bucket::take(std::size_t slot, at::Tensor& gradient) {
-  if (is_view(slot, gradient)) return false;
-  const at::NoGradGuard no_grad;
-  views_[slot].copy_(gradient);
+CopyReason Bucket::take(std::size_t index, at::Tensor& gradient, const at::Tensor& passing) {
+  Slot& slot = slots_[index];
+  if (!slot.home.defined()) return take_in_place(slot, gradient, passing);
+  if (is_view(gradient, slot.home)) return CopyReason::kNone;
+  copy_bits(slot.home, gradient, slot.parameter);
   // A handle of its own: whatever the user does to .grad does not change our view.
-  gradient = views_[slot].variable_data();
-  return true;
+  gradient = slot.home.variable_data();
+  return arena_ == nullptr ? CopyReason::kBucketView : CopyReason::kSmall;
 }
 
-void Bucket::start(Communicator& comm, std::chrono::milliseconds timeout) {
+CopyReason Bucket::take_in_place(Slot& slot, at::Tensor& gradient, const at::Tensor& passing) {
+  slot.taken = {};  // our own hold must not look like somebody else's
+  CopyReason reason = obstacle_of(gradient, slot.parameter, passing, *arena_);
+  if (reason != CopyReason::kNone) {
+    at::Tensor copy = arena_->make_like(slot.parameter);
+    if (!copy.defined()) {
+      // Nobody else uses it: it goes out from where it is, and the links copy.
+      const bool free_to_go = reason == CopyReason::kOutside;
+      reason = CopyReason::kExhausted;
+      if (!free_to_go) copy = ordinary_like(slot.parameter);
+    }
+    if (copy.defined()) {
+      copy_bits(copy, gradient, slot.parameter);
+      gradient = std::move(copy);
+    }
+  }
+  slot.piece = piece_of(gradient);
+  slot.taken = gradient.storage();
+  return reason;
+}
+
+std::vector<Piece> Bucket::pieces() const {
+  std::vector<Piece> result;
+  for (const Slot& slot : slots_) {
+    if (!result.empty() && result.back().data + result.back().bytes == slot.piece.data) {
+      result.back().bytes += slot.piece.bytes;
+    } else {
+      result.push_back(slot.piece);
+    }
+  }
+  return result;
+}
+
+void Bucket::start(Engine& engine, std::chrono::milliseconds timeout) {
+  kept_ = std::make_shared<Kept>(Kept{.memory = memory_, .taken = {}});
+  for (Slot& slot : slots_) {
+    if (slot.taken) kept_->taken.push_back(std::exchange(slot.taken, {}));
+  }
   const Call call{.what = Collective::kAllReduce,
                   .op = ReduceOp::kMean,
                   .count = count_,
                   .label = label_,
                   .timeout = timeout,
-                  .keeps = std::make_shared<at::Tensor>(memory_)};
-  const Buffer buffer{dtype_, count_, pieces_};
-  work_ = comm.engine().start(call, buffer, buffer);
+                  .keeps = kept_};
+  const std::vector<Piece> parts = pieces();
+  const Buffer buffer{dtype_, count_, parts};
+  work_ = engine.start(call, buffer, buffer);
   started_ = true;
 }
 
 void Bucket::wait() {
   started_ = false;
   std::exchange(work_, {}).wait();
+  kept_.reset();
 }
 
 }  // namespace paceline

@@ -15,9 +15,10 @@ DdpBase::DdpBase(std::shared_ptr<::torch::nn::Module> module,
                  const DdpOptions& options)
     : state_(std::make_unique<ModuleState>(std::move(module), comm, options)) {
   state_->agree();
-  reducer_ =
-      Reducer::make(state_->name(), state_->trainable(), comm,
-                    {options.first_bucket_cap_bytes, options.bucket_cap_bytes}, options.timeout);
+  reducer_ = Reducer::make(state_->name(), state_->trainable(), comm,
+                           {.caps = {options.first_bucket_cap_bytes, options.bucket_cap_bytes},
+                            .timeout = options.timeout,
+                            .gradients = options.gradients});
 }
 
 DdpBase::DdpBase(DdpBase&&) noexcept = default;
@@ -31,6 +32,8 @@ void DdpBase::expect_backwards(int count) { reducer_->expect_backwards(count); }
 std::vector<BucketInfo> DdpBase::buckets() const { return reducer_->buckets(); }
 
 DdpStatistics DdpBase::statistics() const { return reducer_->statistics(); }
+
+GradientStats DdpBase::stats() const { return reducer_->stats(); }
 
 void DdpBase::start_ledger(std::size_t capacity) { reducer_->phases().start(capacity); }
 

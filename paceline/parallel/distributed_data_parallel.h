@@ -26,13 +26,21 @@ class Module;
 
 namespace paceline {
 
-/// The same on every rank, but for `timeout`.
+/// Where gradients lie when they leave. Bits do not depend on it.
+enum class Gradients : std::uint8_t {
+  kAuto,       ///< kArena if the ranks share memory, else kBucketView
+  kArena,      ///< where backward made them, in memory that the links reach, if that can be
+  kBucketView  ///< in memory of the bucket, of which `.grad` becomes a view
+};
+
+/// The same on every rank, but for `timeout` and `gradients`.
 struct DdpOptions {
   std::size_t bucket_cap_bytes = std::size_t{25} << 20;  ///< a bucket is closed once it holds this
   std::size_t first_bucket_cap_bytes = std::size_t{1} << 20;  ///< the first one leaves early
   bool broadcast_buffers = true;  ///< rank 0's buffers go to all before each training forward
   /// How long a collective of the wrapper may stand still before it fails; each rank's own.
   std::chrono::milliseconds timeout = kDefaultTimeout;
+  Gradients gradients = Gradients::kAuto;  ///< each rank's own
 };
 
 /// Gradients that travel together. Buckets leave in this order.
@@ -56,6 +64,39 @@ struct DdpStatistics {
   std::uint64_t formula_bytes_sent = 0;  ///< the same in closed form, as buckets were laid out
 };
 
+/// Of gradients, as their parameters' sizes say.
+struct GradientBytes {
+  std::uint64_t in_place = 0;  ///< were averaged where backward had left them
+  std::uint64_t copied = 0;    ///< were copied first
+};
+
+/// Why gradients were copied: how many, since construction.
+struct GradientCopies {
+  std::uint64_t bucket_view = 0;  ///< there is no arena
+  std::uint64_t small = 0;        ///< below 64 KiB: cheaper to copy than to handle
+  std::uint64_t strides = 0;      ///< their elements are not in their parameter's order
+  std::uint64_t aliased = 0;      ///< somebody else holds their memory, or a graph holds them
+  std::uint64_t outside = 0;      ///< not made in the arena: by another allocator, or by the user
+  std::uint64_t exhausted = 0;    ///< there was no memory for a block
+};
+
+/// The memory that gradients are born in; all 0 where there is no arena.
+struct ArenaStats {
+  std::uint64_t blocks = 0;  ///< made so far; used again and again, and never given up
+  std::uint64_t bytes = 0;   ///< of these
+  std::uint64_t blocks_in_use = 0;
+  std::uint64_t refused = 0;  ///< requests for a block that there was no memory for
+};
+
+/// Where this rank's gradients lay.
+struct GradientStats {
+  std::uint64_t steps = 0;  ///< whole ones
+  GradientBytes total;      ///< since construction
+  GradientBytes last_step;
+  GradientCopies copies;
+  ArenaStats arena;
+};
+
 class Reducer;
 class ModuleState;
 
@@ -75,6 +116,11 @@ class DdpBase {
   [[nodiscard]] std::vector<BucketInfo> buckets() const;
 
   [[nodiscard]] DdpStatistics statistics() const;
+
+  /// Whether gradients left without a copy, and if not, why. Each rank's own: ranks may differ.
+  ///
+  /// Cost  A look at counters; nothing is sent.
+  [[nodiscard]] GradientStats stats() const;
 
   /// Writes down the phases of this rank's steps from now on; anew, from nothing, if the ledger is
   /// on already. Each rank's own. What its calls move is in the communicator's ledger, under the
@@ -127,8 +173,13 @@ class DdpBase {
 /// Numerics  Mean over ranks (not over samples), divided once after the sum. The same bits on all
 ///           ranks, if their parameters had them; bits depend on world size and bucket layout. One
 ///           rank gives the bits of plain training.
-/// Cost      `.grad` is a view of bucket memory: one copy of each gradient per step, none if
-///           zero_grad keeps it. A kept reference to a `.grad` changes in the next step.
+/// Cost      Where ranks share memory (`gradients`): no copy of a gradient of 64 KiB or more that
+///           backward made and nobody else holds. For that the module's gradients come from an
+///           arena while backward() runs on the calling thread: an allocator of LibTorch's that is
+///           put before the one that is there, once, and passes all else on to it. Elsewhere
+///           `.grad` is a view of bucket memory: one copy of each gradient per step, none if
+///           zero_grad keeps it; a kept reference to such a `.grad` changes in the next step. One
+///           rank leaves `.grad` where it is.
 /// Errors    UsageError  at construction, the same on every rank: models or options that differ, an
 ///                       empty module or one without trainable parameters, a bucket size or timeout
 ///                       of 0, types or devices that cannot be reduced. In forward, if all ranks

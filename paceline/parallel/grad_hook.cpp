@@ -19,21 +19,23 @@ namespace {
 
 class GradientHook final : public ::torch::autograd::FunctionPostHook {
  public:
-  explicit GradientHook(std::function<void()> on_ready) : on_ready_(std::move(on_ready)) {}
-  ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
-                                              const ::torch::autograd::variable_list&) override {
-    on_ready_();
+  explicit GradientHook(std::function<void(const at::Tensor&)> on_ready)
+      : on_ready_(std::move(on_ready)) {}
+  ::torch::autograd::variable_list operator()(
+      const ::torch::autograd::variable_list& outputs,
+      const ::torch::autograd::variable_list& inputs) override {
+    on_ready_(inputs.at(0));
     return outputs;
   }
 
  private:
-  std::function<void()> on_ready_;
+  std::function<void(const at::Tensor&)> on_ready_;
 };
 
 }  // namespace
 
 std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter,
-                                        std::function<void()> on_ready) {
+                                        std::function<void(const at::Tensor&)> on_ready) {
   if (!parameter.requires_grad() || !parameter.is_leaf()) {
     throw UsageError("on_gradient_ready: the tensor is no trainable leaf");
   }

@@ -17,6 +17,7 @@ struct FunctionPreHook;
 namespace paceline {
 
 /// Calls `on_ready` in the backward thread each time `parameter.grad()` has received its gradient.
+/// Its argument is that gradient as it came, in autograd's hand; its memory may now be `.grad`'s.
 ///
 /// Threads  The callback runs on autograd's thread, in backward order, once per backward that
 ///          reaches the parameter.
@@ -24,8 +25,8 @@ namespace paceline {
 ///          leaves backward() as it is.
 /// @return  The hook's owner: autograd holds its accumulators only weakly, so the hook lives as
 ///          long as this does, or as a graph that uses the parameter.
-[[nodiscard]] std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter,
-                                                      std::function<void()> on_ready);
+[[nodiscard]] std::shared_ptr<void> on_gradient_ready(
+    const at::Tensor& parameter, std::function<void(const at::Tensor&)> on_ready);
 
 /// Runs `then` when the backward that is running now has finished. Call only while one runs.
 void when_backward_ends(std::function<void()> then);

@@ -24,10 +24,8 @@ std::string names_text(const std::vector<std::string>& names) {
 std::shared_ptr<Reducer> Reducer::make(std::string name,
                                        std::vector<NamedTensor> parameters,
                                        Communicator& comm,
-                                       BucketCaps caps,
-                                       std::chrono::milliseconds timeout) {
-  auto reducer =
-      std::make_shared<Reducer>(std::move(name), std::move(parameters), comm, caps, timeout);
+                                       const ReducerOptions& options) {
+  auto reducer = std::make_shared<Reducer>(std::move(name), std::move(parameters), comm, options);
   reducer->attach();
   return reducer;
 }
@@ -35,18 +33,23 @@ std::shared_ptr<Reducer> Reducer::make(std::string name,
 Reducer::Reducer(std::string name,
                  std::vector<NamedTensor> parameters,
                  Communicator& comm,
-                 BucketCaps caps,
-                 std::chrono::milliseconds timeout)
+                 const ReducerOptions& options)
     : name_(std::move(name)),
       comm_(comm),
       engine_(comm.share_engine()),
-      caps_(caps),
-      timeout_(timeout),
+      caps_(options.caps),
+      timeout_(options.timeout),
+      when_(options.when.value_or(engine_->shares_memory() ? When::kAtEnd : When::kInHook)),
+      alone_(comm.world_size() == 1),
       parameters_(std::move(parameters)),
       entries_(parameters_.size()) {
   for (const NamedTensor& parameter : parameters_) {
     const at::Tensor& tensor = parameter.tensor;
     shapes_.push_back({dtype_of(tensor.scalar_type()).value(), tensor.nbytes()});
+  }
+  const bool by_default = options.gradients == Gradients::kAuto && engine_->shares_memory();
+  if (!alone_ && (by_default || options.gradients == Gradients::kArena)) {
+    arena_ = std::make_unique<GradientArena>(engine_, parameters_);
   }
   std::vector<std::size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
@@ -58,6 +61,7 @@ Reducer::~Reducer() {
                                      [](const Bucket& bucket) { return bucket.started(); });
   const bool half_done = arrived_ > 0 || backwards_done_ > 0;
   if (!in_flight && !half_done) return;
+  if (arena_) arena_->close();
   try {
     engine_->abandon("DistributedDataParallel was destroyed in the middle of a step");
   } catch (const std::exception&) {  // a lack of memory: the peers then have their timeout
@@ -66,9 +70,11 @@ Reducer::~Reducer() {
 
 void Reducer::attach() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    entries_[i].hook = on_gradient_ready(parameters_[i].tensor, [weak = weak_from_this(), i] {
-      if (const auto self = weak.lock()) self->on_gradient(i);
-    });
+    entries_[i].hook = on_gradient_ready(parameters_[i].tensor,
+                                         [weak = weak_from_this(), i](const at::Tensor& passing) {
+                                           if (const auto self = weak.lock())
+                                             self->on_gradient(i, passing);
+                                         });
   }
 }
 
@@ -81,16 +87,17 @@ void Reducer::lay_out(const BucketLayout& layout) {
   buckets.reserve(layout.size());
   for (const auto& members : layout) {
     buckets.emplace_back(label_of(buckets.size()), shapes_[members.front()].dtype, members,
-                         parameters_);
+                         parameters_, *engine_, arena_.get());
   }
   for (std::size_t b = 0; b < layout.size(); ++b) {
     for (std::size_t slot = 0; slot < layout[b].size(); ++slot) {
       Entry& entry = entries_[layout[b][slot]];
       entry.bucket = b;
       entry.slot = slot;
+      if (alone_ || buckets_.empty() || !buckets[b].has_home(slot)) continue;
       // Only a gradient that we put into a bucket of the old layout moves.
       at::Tensor& gradient = parameters_[layout[b][slot]].tensor.mutable_grad();
-      if (!buckets_.empty() && gradient.defined()) buckets[b].take(slot, gradient);
+      if (gradient.defined()) buckets[b].take(slot, gradient);
     }
   }
   buckets_ = std::move(buckets);
@@ -121,8 +128,9 @@ void Reducer::expect_backwards(int count) {
 void Reducer::require_settled() {
   if (current_backward() != -1) return;  // a forward inside of backward: checkpointing
   running_.clear();
+  stop_serving();
   if (arrived_ == 0) return;
-  if (comm_.world_size() == 1) return reset_step();
+  if (alone_) return reset_step();
   guarded(
       [&] { fail("the last backward ended by an exception, before its gradients were averaged"); });
 }
@@ -132,6 +140,7 @@ void Reducer::enter_backward() {
   if (std::find(running_.begin(), running_.end(), backward) != running_.end()) return;
   if (running_.empty() && arrived_ == 0) phases_.begin(Phase::kBackward);
   running_.push_back(backward);
+  if (arena_) arena_->serve_here();
   when_backward_ends([weak = weak_from_this(), backward] {
     if (const auto self = weak.lock()) self->leave_backward(backward);
   });
@@ -139,6 +148,7 @@ void Reducer::enter_backward() {
 
 void Reducer::leave_backward(int backward) {
   std::erase(running_, backward);
+  if (running_.empty()) stop_serving();
   if (arrived_ == 0) return;  // autograd::grad, or nothing of ours
   // A backward within another one ends the step only if nothing is left that could come.
   const bool complete = running_.empty() && arrived_ == entries_.size();
@@ -146,48 +156,61 @@ void Reducer::leave_backward(int backward) {
   guarded([&] { end_backward(); });
 }
 
-void Reducer::on_gradient(std::size_t index) {
+void Reducer::on_gradient(std::size_t index, const at::Tensor& passing) {
   guarded([&] {
     enter_backward();
     Entry& entry = entries_[index];
     if (std::exchange(entry.last_backward, backward_) != backward_) ++arrived_;
     entry.has_gradient = true;
-    if (backwards_done_ + 1 == expected_backwards_) make_ready(index);
+    if (backwards_done_ + 1 < expected_backwards_) return;
+    note_arrival(index);
+    if (may_leave_now()) make_ready(index, passing);
   });
 }
 
-void Reducer::make_ready(std::size_t index) {
+// The one place that decides whether a gradient leaves while backward runs.
+bool Reducer::may_leave_now() const noexcept { return when_ == When::kInHook; }
+
+void Reducer::note_arrival(std::size_t index) {
+  if (!std::exchange(entries_[index].arrived, true) && !rebuilt_) arrival_.push_back(index);
+}
+
+void Reducer::make_ready(std::size_t index, const at::Tensor& passing) {
   Entry& entry = entries_[index];
   if (buckets_[entry.bucket].started()) {
     fail("parameter " + parameters_[index].name +
          " received a second gradient in one backward, after the first had left; used by several "
          "checkpointed parts, it is not supported");
   }
-  put_into_bucket(index);
+  put_into_bucket(index, passing);
   if (std::exchange(entry.ready, true)) return;
-  if (!rebuilt_) arrival_.push_back(index);
   --missing_in_[entry.bucket];
   start_complete_buckets();
 }
 
-void Reducer::put_into_bucket(std::size_t index) {
+void Reducer::require_usable(std::size_t index) {
   const auto& [name, tensor] = parameters_[index];
-  at::Tensor& gradient = tensor.mutable_grad();
+  const at::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) fail("the gradient of " + name + " was removed during backward");
   if (gradient.layout() != at::kStrided) fail("the gradient of " + name + " is sparse");
   if (gradient.scalar_type() != tensor.scalar_type() || gradient.sizes() != tensor.sizes()) {
     fail("the gradient of " + name + " is of type " + name_of(gradient.scalar_type()) +
          " or of a shape other than its parameter's");
   }
-  Entry& entry = entries_[index];
-  const bool copied = buckets_[entry.bucket].take(entry.slot, gradient);
-  ++(copied ? statistics_.gradients_copied : statistics_.gradients_in_place);
+}
+
+void Reducer::put_into_bucket(std::size_t index, const at::Tensor& passing) {
+  require_usable(index);
+  if (alone_) return count(index, CopyReason::kNone);
+  const Entry& entry = entries_[index];
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  count(index, buckets_[entry.bucket].take(entry.slot, gradient, passing));
 }
 
 void Reducer::start_complete_buckets() {
   while (next_start_ < buckets_.size() && missing_in_[next_start_] == 0) {
     Bucket& bucket = buckets_[next_start_++];
-    bucket.start(comm_, timeout_);
+    if (!alone_) bucket.start(*engine_, timeout_);
     ++statistics_.buckets_started;
     if (!ending_) ++statistics_.buckets_started_in_backward;
     statistics_.formula_bytes_sent +=
@@ -204,8 +227,11 @@ void Reducer::end_backward() {
   ending_ = true;
   phases_.begin(Phase::kWait);
   require_all_gradients();
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (!entries_[i].ready) make_ready(i);  // it came in an earlier backward of this step
+  for (std::size_t i = 0; i < entries_.size(); ++i) note_arrival(i);  // of earlier backwards
+  for (const auto& members : layout_) {
+    for (const std::size_t index : members) {
+      if (!entries_[index].ready) make_ready(index, {});
+    }
   }
   finish_step();
 }
@@ -224,6 +250,7 @@ void Reducer::finish_step() {
   for (auto& bucket : buckets_) bucket.wait();
   phases_.end(Phase::kWait);
   ++statistics_.steps;
+  stats_.last_step = std::exchange(step_bytes_, {});
   const std::vector<std::int64_t> arrival(arrival_.begin(), arrival_.end());
   reset_step();
   if (!std::exchange(rebuilt_, true)) rebuild(arrival);
@@ -237,7 +264,7 @@ void Reducer::rebuild(std::vector<std::int64_t> order) {
 }
 
 void Reducer::reset_step() {
-  for (auto& entry : entries_) entry.has_gradient = entry.ready = false;
+  for (auto& entry : entries_) entry.has_gradient = entry.arrived = entry.ready = false;
   missing_in_.clear();
   for (const auto& members : layout_) missing_in_.push_back(members.size());
   next_start_ = 0;
@@ -247,10 +274,17 @@ void Reducer::reset_step() {
   backwards_done_ = 0;
   expected_backwards_ = 1;
   ending_ = false;
+  step_bytes_ = {};
   running_.clear();
+  stop_serving();
+}
+
+void Reducer::stop_serving() noexcept {
+  if (arena_) arena_->leave_here();
 }
 
 void Reducer::give_up() noexcept {
+  if (arena_) arena_->close();  // before a bucket lets go of its memory
   for (auto& bucket : buckets_) {
     try {
       if (bucket.started()) bucket.wait();

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,30 @@
 #include "paceline/parallel/bucket.h"
 #include "paceline/parallel/bucket_assignment.h"
 #include "paceline/parallel/distributed_data_parallel.h"
+#include "paceline/parallel/gradient_arena.h"
 #include "paceline/parallel/phase_log.h"
 
 namespace paceline {
 
+/// When complete buckets leave.
+enum class When : std::uint8_t {
+  kInHook,  ///< at once; the engine's thread advances them while backward goes on
+  kAtEnd    ///< when backward has ended; its thread advances them
+};
+
+struct ReducerOptions {
+  BucketCaps caps = {};
+  std::chrono::milliseconds timeout = kDefaultTimeout;
+  Gradients gradients = Gradients::kAuto;
+  /// None: at the end if ranks share memory. They share the cores too, and what reduces meanwhile
+  /// takes them from backward.
+  std::optional<When> when = {};
+};
+
 /// Hooks the parameters' gradients, puts each into its bucket, starts buckets strictly in order as
 /// they are complete, and waits for them at the end of the outermost backward.
+///
+/// With one rank it leaves gradients alone, and only watches.
 ///
 /// Threads  Runs on the threads that run backward, one at a time. Must not outlive `comm`.
 class Reducer : public std::enable_shared_from_this<Reducer> {
@@ -28,13 +47,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   [[nodiscard]] static std::shared_ptr<Reducer> make(std::string name,
                                                      std::vector<NamedTensor> parameters,
                                                      Communicator& comm,
-                                                     BucketCaps caps,
-                                                     std::chrono::milliseconds timeout);
+                                                     const ReducerOptions& options);
   Reducer(std::string name,
           std::vector<NamedTensor> parameters,
           Communicator& comm,
-          BucketCaps caps,
-          std::chrono::milliseconds timeout);
+          const ReducerOptions& options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
@@ -50,6 +67,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // reducer_report.cpp
   [[nodiscard]] std::vector<BucketInfo> buckets() const;
   [[nodiscard]] DdpStatistics statistics() const;
+  [[nodiscard]] GradientStats stats() const;
   /// The reducer writes down backward and wait.
   [[nodiscard]] PhaseLog& phases() noexcept { return phases_; }
 
@@ -60,6 +78,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     std::size_t slot = 0;
     std::uint64_t last_backward = 0;  // number of the backward in which a gradient came last
     bool has_gradient = false;        // in this step
+    bool arrived = false;             // in the last backward of this step
     bool ready = false;               // its bucket holds the gradient of this step
   };
 
@@ -68,15 +87,20 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void attach();
   void enter_backward();
   void leave_backward(int backward);
-  void on_gradient(std::size_t index);
-  void make_ready(std::size_t index);
-  void put_into_bucket(std::size_t index);
+  void on_gradient(std::size_t index, const at::Tensor& passing);
+  [[nodiscard]] bool may_leave_now() const noexcept;
+  void note_arrival(std::size_t index);
+  void make_ready(std::size_t index, const at::Tensor& passing);
+  void require_usable(std::size_t index);
+  void put_into_bucket(std::size_t index, const at::Tensor& passing);
+  void count(std::size_t index, CopyReason reason);
   void start_complete_buckets();
   void end_backward();
   void require_all_gradients();
   void finish_step();
   void rebuild(std::vector<std::int64_t> order);
   void reset_step();
+  void stop_serving() noexcept;
   void give_up() noexcept;
   [[noreturn]] void fail(const std::string& what);
   template <typename F>
@@ -87,9 +111,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const std::shared_ptr<Engine> engine_;  // the destructor cannot know whether comm_ still is there
   const BucketCaps caps_;
   const std::chrono::milliseconds timeout_;
+  const When when_;
+  const bool alone_;  // the only rank
   const std::vector<NamedTensor> parameters_;
   std::vector<GradientShape> shapes_;
   std::vector<Entry> entries_;
+  std::unique_ptr<GradientArena> arena_;  // none: every gradient is copied
   BucketLayout layout_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> missing_in_;  // per bucket: gradients that it still waits for
@@ -105,6 +132,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   std::size_t most_buckets_ = 0;  // of all layouts so far
   bool ending_ = false;
   DdpStatistics statistics_;
+  GradientStats stats_;
+  GradientBytes step_bytes_;  // of the step under way
   PhaseLog phases_;
 };
 

@@ -25,6 +25,35 @@ std::vector<BucketInfo> Reducer::buckets() const {
   return result;
 }
 
+void Reducer::count(std::size_t index, CopyReason reason) {
+  const bool copied = reason != CopyReason::kNone;
+  const std::uint64_t bytes = shapes_[index].bytes;
+  ++(copied ? statistics_.gradients_copied : statistics_.gradients_in_place);
+  (copied ? stats_.total.copied : stats_.total.in_place) += bytes;
+  (copied ? step_bytes_.copied : step_bytes_.in_place) += bytes;
+  switch (reason) {
+    case CopyReason::kNone: break;
+    case CopyReason::kBucketView: ++stats_.copies.bucket_view; break;
+    case CopyReason::kSmall: ++stats_.copies.small; break;
+    case CopyReason::kStrides: ++stats_.copies.strides; break;
+    case CopyReason::kAliased: ++stats_.copies.aliased; break;
+    case CopyReason::kOutside: ++stats_.copies.outside; break;
+    case CopyReason::kExhausted: ++stats_.copies.exhausted; break;
+  }
+}
+
+GradientStats Reducer::stats() const {
+  GradientStats stats = stats_;
+  stats.steps = statistics_.steps;
+  if (!arena_) return stats;
+  const BlockFigures blocks = arena_->figures();
+  stats.arena = {.blocks = blocks.blocks,
+                 .bytes = blocks.bytes,
+                 .blocks_in_use = blocks.in_use,
+                 .refused = blocks.refused};
+  return stats;
+}
+
 DdpStatistics Reducer::statistics() const {
   DdpStatistics statistics = statistics_;
   const auto traffic = comm_.traffic();
