@@ -44,14 +44,14 @@ constexpr const char* kBenchFooter =
     "calls_per_time, segments). docs/performance.md has the method and figures.";
 
 /// CLI11 wants places to store to that live as long as the parser.
-struct Flags {
+struct BenchFlags {
   BenchWords words;
   std::string sizes;
   std::string json;
   std::string place;
 };
 
-void add_flags(CLI::App& bench, Flags& flags) {
+void add_bench_flags(CLI::App& bench, BenchFlags& flags) {
   BenchWords& words = flags.words;
   bench
       .add_option("what", words.what,
@@ -71,7 +71,7 @@ void add_flags(CLI::App& bench, Flags& flags) {
   bench.add_option("--rank-of", flags.place, "for paceline itself")->group("");
 }
 
-void print(const std::string& text) {
+void print_text(const std::string& text) {
   fmt::print("{}", text);
   std::fflush(stdout);  // a row when it is known
 }
@@ -91,12 +91,12 @@ class Collector {
                             report_.ready_ms = ready.count();
                             report_.link = link;
                             report_.link_reason = why_not_shared;
-                            print(heading_of(options_, report_));
+                            print_text(heading_of(options_, report_));
                           },
                       .on_row =
                           [&](const BenchRow& row) {
                             report_.rows.push_back(row);
-                            print(line_of(row, options_));
+                            print_text(line_of(row, options_));
                           }});
   }
 
@@ -130,8 +130,8 @@ void add_bench_command(CLI::App& root, Action& action) {
   CLI::App* const command =
       root.add_subcommand("bench", "Times collectives, beside what limits them");
   command->footer(kBenchFooter);
-  const auto flags = std::make_shared<Flags>();
-  add_flags(*command, *flags);
+  const auto flags = std::make_shared<BenchFlags>();
+  add_bench_flags(*command, *flags);
   command->callback([command, flags, &action] {
     if (command->count("--sizes") > 0) flags->words.sizes = flags->sizes;
     const bool writes = command->count("--json") > 0;

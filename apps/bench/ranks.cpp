@@ -24,7 +24,7 @@
 namespace paceline::apps {
 namespace {
 
-constexpr auto kAnswerTime = std::chrono::minutes(1);
+constexpr auto kRankAnswerTime = std::chrono::minutes(1);
 constexpr auto kRowTime = std::chrono::hours(24);  // its end is seen at once
 constexpr auto kEndTime = std::chrono::minutes(1);
 constexpr const char* kReady = "ready";  // the link, a space, why it is not shm
@@ -129,11 +129,11 @@ int run_bench_rank(const BenchOptions& options, const std::string& place) {
             {.on_ready =
                  [&](const std::string& link, const std::string& why_not_shared) {
                    connection.send(kReady, link + " " + why_not_shared,
-                                   Deadline::after(kAnswerTime));
+                                   Deadline::after(kRankAnswerTime));
                  },
              .on_row =
                  [&](const BenchRow& row) {
-                   connection.send(kRow, text_of(row), Deadline::after(kAnswerTime));
+                   connection.send(kRow, text_of(row), Deadline::after(kRankAnswerTime));
                  }});
   return 0;
 }

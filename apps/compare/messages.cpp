@@ -15,6 +15,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic,
                                    messages_received,
                                    payload_bytes_sent,
                                    payload_bytes_received,
+                                   payload_bytes_read,
                                    header_bytes_sent,
                                    header_bytes_received)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerTraffic, peer, traffic)

@@ -83,10 +83,8 @@ StepTraffic traffic_of_ddp(const Measurement& measurement) {
         headers += peer.traffic.header_bytes_sent;
         const std::uint64_t bytes = peer.traffic.payload_bytes_sent;
         if (bytes != 0) links[{process.rank, peer.peer}] += bytes;
-        // What came without a header was not sent: this rank has read the peer's memory.
-        const bool read = peer.traffic.header_bytes_received == 0;
-        const std::uint64_t came = read ? peer.traffic.payload_bytes_received : 0;
-        if (came != 0) links[{peer.peer, process.rank}] += came;
+        const std::uint64_t read = peer.traffic.payload_bytes_read;
+        if (read != 0) links[{peer.peer, process.rank}] += read;
       }
     }
   }

@@ -53,7 +53,7 @@ double Result::samples_per_s() const {
 void count_other_bytes(const Communicator& comm, RankFigures& figures) {
   std::uint64_t all = 0;
   for (const auto& [label, traffic] : comm.traffic()) {
-    all += traffic.payload_bytes_sent + traffic.header_bytes_sent;
+    all += traffic.payload_bytes_moved() + traffic.header_bytes_sent;
   }
   figures.bytes_other = all - figures.bytes_sent;
 }

@@ -153,6 +153,19 @@ std::uint64_t Communicator::formula_bytes_sent(Collective what,
                                   dtype);
 }
 
+std::uint64_t Communicator::formula_bytes_moved(Collective what,
+                                                Dtype dtype,
+                                                std::uint64_t count) const {
+  const plan::Shape shape{.what = what,
+                          .rank = rank(),
+                          .world = world_size(),
+                          .count = count,
+                          .windows = context().shares_memory()};
+  const Algorithm algorithm = algorithm_for(what, dtype, count);
+  return plan::formula_bytes_sent(algorithm, shape, dtype) +
+         plan::formula_bytes_read(algorithm, shape, dtype);
+}
+
 std::uint64_t Communicator::next_user_number() { return context().next_user_number(); }
 std::map<std::string, Traffic> Communicator::traffic() const { return context().traffic(); }
 void Communicator::start_ledger(std::size_t capacity) { context().start_ledger(capacity); }

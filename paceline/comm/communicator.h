@@ -177,6 +177,12 @@ class Communicator {
                                                  std::optional<Algorithm> algorithm = {},
                                                  int root = 0) const;
 
+  /// The same, and over shared memory also what this rank reads in the others' memory:
+  /// Traffic::payload_bytes_moved() of one such call.
+  [[nodiscard]] std::uint64_t formula_bytes_moved(Collective what,
+                                                  Dtype dtype,
+                                                  std::uint64_t count) const;
+
   /// Numbers those who share this communicator: 0, 1, 2, ... Ranks that ask in the same order get
   /// the same numbers, so labels can tell the users' calls apart. Sends nothing.
   [[nodiscard]] std::uint64_t next_user_number();

@@ -56,8 +56,11 @@ bool Executor::all_posted_in_windows(CallState& call, const plan::Step& step) {
 
 void Executor::count_windows(CallState& call, const plan::Step& step, std::uint64_t count) const {
   const std::uint64_t bytes = count * size_of(call.descriptor.dtype);
-  for_each_other(step.from, rank_, world_,
-                 [&](int peer) { call.traffic_with(peer).payload_bytes_received += bytes; });
+  for_each_other(step.from, rank_, world_, [&](int peer) {
+    Traffic& traffic = call.traffic_with(peer);
+    traffic.payload_bytes_received += bytes;
+    traffic.payload_bytes_read += bytes;
+  });
   for_each_other(step.to, rank_, world_,
                  [&](int peer) { call.traffic_with(peer).payload_bytes_sent += bytes; });
 }

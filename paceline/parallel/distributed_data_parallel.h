@@ -60,7 +60,9 @@ struct DdpStatistics {
   std::uint64_t buckets_started_in_backward = 0;  ///< before backward had ended: overlap
   std::uint64_t gradients_copied = 0;             ///< into bucket memory
   std::uint64_t gradients_in_place = 0;           ///< lay in bucket memory already
-  std::uint64_t bytes_sent = 0;                   ///< payload of buckets, counted at the links
+  /// Payload of buckets, counted at the links; over shared memory, read from and written to the
+  /// other ranks' memory.
+  std::uint64_t bytes_sent = 0;
   std::uint64_t formula_bytes_sent = 0;  ///< the same in closed form, as buckets were laid out
 };
 

@@ -214,7 +214,7 @@ void Reducer::start_complete_buckets() {
     ++statistics_.buckets_started;
     if (!ending_) ++statistics_.buckets_started_in_backward;
     statistics_.formula_bytes_sent +=
-        comm_.formula_bytes_sent(Collective::kAllReduce, bucket.dtype(), bucket.count());
+        comm_.formula_bytes_moved(Collective::kAllReduce, bucket.dtype(), bucket.count());
   }
 }
 

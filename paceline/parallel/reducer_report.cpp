@@ -16,7 +16,7 @@ std::vector<BucketInfo> Reducer::buckets() const {
         .parameters = {},
         .algorithm = comm_.algorithm_for(Collective::kAllReduce, bucket.dtype(), bucket.count()),
         .formula_bytes_sent =
-            comm_.formula_bytes_sent(Collective::kAllReduce, bucket.dtype(), bucket.count())};
+            comm_.formula_bytes_moved(Collective::kAllReduce, bucket.dtype(), bucket.count())};
     for (const std::size_t member : bucket.members()) {
       info.parameters.push_back(parameters_[member].name);
     }
@@ -59,7 +59,7 @@ DdpStatistics Reducer::statistics() const {
   const auto traffic = comm_.traffic();
   for (std::size_t b = 0; b < most_buckets_; ++b) {
     const auto found = traffic.find(label_of(b));
-    if (found != traffic.end()) statistics.bytes_sent += found->second.payload_bytes_sent;
+    if (found != traffic.end()) statistics.bytes_sent += found->second.payload_bytes_moved();
   }
   return statistics;
 }
