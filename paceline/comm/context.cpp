@@ -113,7 +113,7 @@ Work Context::start(const Call& call, Buffer in, Buffer out) {
   CallPtr state = issue(call, in, out);
   if (world_ == 1) {
     wait(*state);
-  } else {
+  } else if (call.progress == Progress::kThread) {
     const MutexLock lock(mutex_);
     progress_wanted_ = true;
     if (driving_) {

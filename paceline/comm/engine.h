@@ -33,8 +33,14 @@ struct Buffer {
   std::span<const Piece> pieces;
 };
 
-/// What is to be done. All but `timeout` and `keeps`, which are each rank's own, agrees on
-/// all ranks.
+/// Who advances a call that has been started.
+enum class Progress : std::uint8_t {
+  kThread,  ///< a thread of the engine, while nobody waits
+  kCaller   ///< nobody until the caller waits, as it does soon: no thread takes a core from it
+};
+
+/// What is to be done. All but `timeout`, `keeps` and `progress`, which are each rank's own, agrees
+/// on all ranks.
 struct Call {
   Collective what = Collective::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
@@ -44,6 +50,7 @@ struct Call {
   std::optional<Algorithm> algorithm = {};  ///< none: the communicator's override, else compiled in
   std::chrono::milliseconds timeout = kDefaultTimeout;
   std::shared_ptr<const void> keeps = {};  ///< lives until the call has ended: the memory's owner
+  Progress progress = Progress::kThread;
 };
 
 /// Memory from Engine::allocate(); it goes back with its last copy.

@@ -116,7 +116,7 @@ std::vector<Piece> Bucket::pieces() const {
   return result;
 }
 
-void Bucket::start(Engine& engine, std::chrono::milliseconds timeout) {
+void Bucket::start(Engine& engine, std::chrono::milliseconds timeout, Progress progress) {
   kept_ = std::make_shared<Kept>(Kept{.memory = memory_, .taken = {}});
   for (Slot& slot : slots_) {
     if (slot.taken) kept_->taken.push_back(std::exchange(slot.taken, {}));
@@ -126,7 +126,8 @@ void Bucket::start(Engine& engine, std::chrono::milliseconds timeout) {
                   .count = count_,
                   .label = label_,
                   .timeout = timeout,
-                  .keeps = kept_};
+                  .keeps = kept_,
+                  .progress = progress};
   const std::vector<Piece> parts = pieces();
   const Buffer buffer{dtype_, count_, parts};
   work_ = engine.start(call, buffer, buffer);

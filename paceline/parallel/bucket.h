@@ -47,7 +47,7 @@ class Bucket {
   CopyReason take(std::size_t slot, at::Tensor& gradient, const at::Tensor& passing = {});
 
   /// Begins to average what was taken over all ranks.
-  void start(Engine& engine, std::chrono::milliseconds timeout);
+  void start(Engine& engine, std::chrono::milliseconds timeout, Progress progress);
   [[nodiscard]] bool started() const noexcept { return started_; }
 
   /// Blocks until the memory holds the mean; start() may then be called again. If that fails, the

@@ -210,7 +210,7 @@ void Reducer::put_into_bucket(std::size_t index, const at::Tensor& passing) {
 void Reducer::start_complete_buckets() {
   while (next_start_ < buckets_.size() && missing_in_[next_start_] == 0) {
     Bucket& bucket = buckets_[next_start_++];
-    if (!alone_) bucket.start(*engine_, timeout_);
+    if (!alone_) bucket.start(*engine_, timeout_, ending_ ? Progress::kCaller : Progress::kThread);
     ++statistics_.buckets_started;
     if (!ending_) ++statistics_.buckets_started_in_backward;
     statistics_.formula_bytes_sent +=

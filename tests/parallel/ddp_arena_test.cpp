@@ -396,7 +396,7 @@ TEST(DdpArena, keeps_a_block_until_every_rank_is_done_with_it) {
     Tensor gradient = arena.make_like(parameters[0].tensor).fill_(comm.rank());
     EXPECT_EQ(bucket.take(0, gradient), CopyReason::kNone);
     if (comm.rank() == 1) checked.wait();
-    bucket.start(*engine, kDefaultTimeout);
+    bucket.start(*engine, kDefaultTimeout, Progress::kThread);
     if (comm.rank() == 0) {
       gradient.reset();  // as a user's hook may do while backward runs
       EXPECT_EQ(arena.figures().in_use, 1U);
@@ -428,7 +428,7 @@ TEST(DdpArena, is_right_when_it_is_exhausted) {
     EXPECT_TRUE(arena.holds(gradients[0]));
     EXPECT_EQ(gradients[1].const_data_ptr(), place);
     EXPECT_FALSE(gradients[2].is_alias_of(alias));
-    bucket.start(comm.engine(), kDefaultTimeout);
+    bucket.start(comm.engine(), kDefaultTimeout, Progress::kThread);
     bucket.wait();
     for (int i = 0; i < 3; ++i) {
       EXPECT_TRUE((gradients[static_cast<std::size_t>(i)] == 0.5 + i).all().item<bool>());
