@@ -14,6 +14,7 @@
 #include "apps/bench/options.h"
 #include "apps/bench/ranks.h"
 #include "apps/bench/report.h"
+#include "apps/bench_step_command.h"
 #include "apps/number_option.h"
 #include "examples/03_ddp_fashion_mnist/output_file.h"
 #include "paceline/base/error.h"
@@ -32,6 +33,7 @@ constexpr const char* kBenchFooter =
     "  paceline bench allreduce --memory private     buffers that the links cannot reach\n"
     "  paceline bench reduce_scatter --link tcp      as between hosts, over loopback\n"
     "  paceline bench barrier -n 8                   also what a rank that waits uses of a core\n"
+    "  paceline bench step --help                    a training step, by DDP and alone\n"
     "  paceline bench futex -n 8                     the least that sleeping and waking costs\n\n"
     "resident  memory from the communicator: where ranks share memory, nothing is copied\n"
     "private   ordinary memory\n"
@@ -56,7 +58,6 @@ void add_bench_flags(CLI::App& bench, BenchFlags& flags) {
   bench
       .add_option("what", words.what,
                   "allreduce, reduce_scatter, allgather, broadcast, barrier or futex")
-      ->required()
       ->type_name("");
   add_number(bench, "-n", words.ranks, "ranks, 2 to 64 (2)")->type_name("N");
   bench.add_option("--link", words.link, "auto, shm, tcp or memory (ranks are threads) (auto)")
@@ -132,7 +133,10 @@ void add_bench_command(CLI::App& root, Action& action) {
   command->footer(kBenchFooter);
   const auto flags = std::make_shared<BenchFlags>();
   add_bench_flags(*command, *flags);
+  add_bench_step_command(*command, action);
   command->callback([command, flags, &action] {
+    if (!command->get_subcommands().empty()) return;  // `step` has told what to do
+    if (command->count("what") == 0) throw CLI::RequiredError("what");
     if (command->count("--sizes") > 0) flags->words.sizes = flags->sizes;
     const bool writes = command->count("--json") > 0;
     action = [flags, writes] {

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/compare_command.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <filesystem>
-#include <stdexcept>
 
-#include "apps/compare/process_count.h"
+#include "apps/torch_program.h"
 #include "paceline/net/exec.h"
 
 namespace paceline::apps {
 namespace {
 
 [[noreturn]] void become_compare(const std::vector<std::string>& arguments) {
-  const std::filesystem::path program = this_program().parent_path() / "paceline-compare";
-  std::error_code ignored;
-  if (!std::filesystem::exists(program, ignored)) {
-    throw std::runtime_error(fmt::format(
-        "`paceline compare` needs LibTorch, and this paceline was built without it: there is no "
-        "'{}'. Build with -DPACELINE_TORCH=ON",
-        program.string()));
-  }
-  net::become(program, arguments);
+  net::become(torch_program("paceline-compare", "paceline compare"), arguments);
 }
 
 }  // namespace

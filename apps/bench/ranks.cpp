@@ -3,30 +3,24 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <chrono>
-#include <optional>
-#include <stdexcept>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "apps/bench/exercise.h"
 #include "apps/bench/futex_barrier.h"
+#include "apps/bench/rank_processes.h"
 #include "apps/bench/yardsticks.h"
 #include "apps/compare/meeting_place.h"
 #include "apps/compare/process_count.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/init.h"
-#include "paceline/net/child.h"
 #include "paceline/net/host.h"
-#include "paceline/net/poll.h"
-#include "paceline/net/system_error.h"
 
 namespace paceline::apps {
 namespace {
 
 constexpr auto kRankAnswerTime = std::chrono::minutes(1);
-constexpr auto kRowTime = std::chrono::hours(24);  // its end is seen at once
-constexpr auto kEndTime = std::chrono::minutes(1);
 constexpr const char* kReady = "ready";  // the link, a space, why it is not shm
 constexpr const char* kRow = "row";
 
@@ -59,55 +53,22 @@ void take_part(Communicator& comm, const BenchOptions& options, const BenchListe
   comm.barrier();
 }
 
-net::Child start_ranks(const BenchOptions& options, const MeetingPlace& place) {
-  const std::string program = this_program();
-  std::vector<std::string> arguments{"run", "-n", std::to_string(options.ranks), "--", program};
-  const auto ours = arguments_of(options);
-  arguments.insert(arguments.end(), ours.begin(), ours.end());
-  arguments.insert(arguments.end(), {"--rank-of", place.name});
-  auto environment = net::environment_variables();
-  std::erase_if(environment, [](const auto& one) { return one.starts_with("PACELINE_LINK="); });
-  environment.push_back("PACELINE_LINK=" + std::string(name_of(options.link)));
-  return net::spawn(program, arguments, environment, {.output = net::ChildOutput::kInherited});
-}
-
-/// Rank 0's connection; none if the ranks end without one.
-std::optional<Connection> await_rank(const MeetingPlace& place, net::Child& child) {
-  for (;;) {
-    std::array<net::PollItem, 2> items{
-        {{.fd = &place.listener, .recv = true}, {.fd = &child.ended(), .recv = true}}};
-    (void)net::poll(items, Deadline::after(kRowTime));
-    if (items[0].can_recv) {
-      if (auto guest = let_in(place)) return std::move(guest->connection);
-    } else if (items[1].can_recv) {
-      return std::nullopt;
-    }
-  }
-}
-
-/// Until the connection ends.
-void hear(Connection& connection, const BenchListener& listener) {
-  try {
-    for (;;) {
-      const Connection::Text text = connection.receive(Deadline::after(kRowTime));
-      if (text.word == kReady) {
-        const std::size_t space = text.body.find(' ');
-        listener.on_ready(text.body.substr(0, space), text.body.substr(space + 1));
-      }
-      if (text.word == kRow) listener.on_row(bench_row_from(text.body));
-    }
-  } catch (const net::SystemError&) {
-    return;  // the rank has ended: its exit code says how
-  }
-}
-
 int run_processes(const BenchOptions& options, const BenchListener& listener) {
-  const MeetingPlace place = make_meeting_place("bench");
-  net::Child child = start_ranks(options, place);
-  if (auto connection = await_rank(place, child)) hear(*connection, listener);
-  const auto end = child.wait(Deadline::after(kEndTime));
-  if (!end) throw std::runtime_error("the ranks have not ended a minute after the bench");
-  return end->shell_code();
+  RankProcesses ranks{.count = options.ranks,
+                      .program = this_program(),
+                      .arguments = arguments_of(options),
+                      .environment = net::environment_variables()};
+  ranks.arguments.emplace_back("--rank-of");
+  std::erase_if(ranks.environment,
+                [](const auto& one) { return one.starts_with("PACELINE_LINK="); });
+  ranks.environment.push_back("PACELINE_LINK=" + std::string(name_of(options.link)));
+  return run_ranks(ranks, [&](const Connection::Text& text) {
+    if (text.word == kReady) {
+      const std::size_t space = text.body.find(' ');
+      listener.on_ready(text.body.substr(0, space), text.body.substr(space + 1));
+    }
+    if (text.word == kRow) listener.on_row(bench_row_from(text.body));
+  });
 }
 
 }  // namespace

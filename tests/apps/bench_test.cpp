@@ -14,6 +14,8 @@
 #include "apps/bench/options.h"
 #include "apps/bench/pattern.h"
 #include "apps/bench/report.h"
+#include "apps/bench/step_options.h"
+#include "apps/bench/step_report.h"
 #include "apps/bench/yardsticks.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/init.h"
@@ -348,6 +350,61 @@ TEST(BenchCommand, times_threads) {
   EXPECT_EQ(json["what"], "futex");
   EXPECT_EQ(json["rows"][0]["verified"], true);
   EXPECT_TRUE(json["rows"][0]["dtype"].is_null());
+}
+
+TEST(StepReport, takes_the_median_of_paired_differences) {
+  const StepFigures figures{.link = "shm",
+                            .link_reason = "",
+                            .parameters = 8,
+                            .tensors = 2,
+                            .modes = {{.mode = StepMode::kLocal, .step_ms = {1, 9, 5}},
+                                      {.mode = StepMode::kDdp, .step_ms = {4, 10, 7}}}};
+  EXPECT_EQ(overhead_ms(figures.modes[1], figures), 2);  // of 3, 1 and 2: the medians differ by 2
+  EXPECT_EQ(overhead_ms(figures.modes[0], figures), 0);
+  const StepFigures again = step_figures_from(text_of(figures));
+  EXPECT_EQ(text_of(again), text_of(figures));
+  StepFigures alone = figures;
+  alone.modes.erase(alone.modes.begin());
+  EXPECT_FALSE(overhead_ms(alone.modes[0], alone));
+}
+
+#ifdef PACELINE_STEP
+TEST(BenchCommand, times_steps_of_training) {
+  const test::Folder folder;
+  const std::string file = folder.path() + "/step.json";
+  test::Command command(
+      {"bench", "step", "-n", "2", "--model", "cnn", "--steps", "3", "--json", file});
+  EXPECT_TRUE(command.finish().ok()) << command.error();
+  EXPECT_TRUE(command.all_gone());
+  const auto json = nlohmann::json::parse(folder.read("step.json"));
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["model"], "cnn");
+  EXPECT_EQ(json["parameters"], 1'199'882);
+  EXPECT_EQ(json["rows"][0]["mode"], "local");
+  const auto& ddp = json["rows"][1];
+  EXPECT_EQ(ddp["mode"], "ddp");
+  EXPECT_EQ(ddp["optimizer"], "sgd");
+  EXPECT_LE(ddp["step_ms"]["min"], ddp["step_ms"]["median"]);
+  EXPECT_TRUE(ddp["overhead_ms"].is_number());
+  const std::int64_t in_place = ddp["bytes_in_place"], copied = ddp["bytes_copied"];
+  EXPECT_EQ(in_place + copied, 4 * 1'199'882);
+  if (json["link"] == "shm") {
+    EXPECT_GT(in_place, 99 * copied);
+  }
+}
+#endif
+
+TEST(BenchCommand, refuses_steps_that_cannot_be_taken) {
+  test::expect_usage_error({"bench", "step", "-n", "0"}, "-n is 0: it must be from 1 to 64");
+  test::expect_usage_error({"bench", "step", "--steps", "0"}, "--steps is 0: it must be from 1");
+  test::expect_usage_error({"bench", "step", "--model", "lstm"},
+                           "--model 'lstm': must be one of mlp, cnn, gpt, gpt-wide, many");
+  test::expect_usage_error({"bench", "step", "--optimizer", "lion"},
+                           "--optimizer 'lion': must be one of sgd, adam");
+  test::expect_usage_error({"bench", "step", "--mode", "local,dp"},
+                           "--mode local,dp: 'dp' must be one of local, ddp");
+  test::expect_usage_error({"bench", "step", "--mode", "ddp,ddp"}, "ddp stands there twice");
+  test::expect_usage_error({"bench", "step", "--mode", "shared"}, "leave shared out");
 }
 
 TEST(BenchCommand, refuses_before_any_rank_starts) {
