@@ -74,6 +74,7 @@ void Executor::close(const std::vector<std::shared_ptr<CallState>>& done) {
 std::optional<link::Interest> Executor::awaited_post(const CallState& call, int peer) const {
   if (!call.over_windows) return std::nullopt;
   if (!call.opened) {
+    if (WindowBoard::is_ahead(call, calls_.front()->sequence)) return std::nullopt;
     return link::Interest{
         .peer = peer, .stage = WindowBoard::kEnded, .post = board_->blocked_by(call) + 1};
   }

@@ -59,9 +59,9 @@ std::uint64_t WindowBoard::offset_of(const std::byte* data) const {
 }
 
 bool WindowBoard::open(CallState& call, std::uint64_t oldest) {
+  if (is_ahead(call, oldest)) return false;
   Held& held = held_[call.sequence % kSlots];
   if (held.used) {
-    if (held.sequence >= oldest) return false;
     for (int peer = 0; peer < world_; ++peer) {
       if (peer != rank_ && posted(peer, kEnded) <= held.sequence) return false;
     }
@@ -73,6 +73,10 @@ bool WindowBoard::open(CallState& call, std::uint64_t oldest) {
   give_stage(slot, held, call);
   write_parts(slot, held, call);
   return true;
+}
+
+bool WindowBoard::is_ahead(const CallState& call, std::uint64_t oldest) noexcept {
+  return call.sequence >= oldest + kSlots;
 }
 
 std::uint64_t WindowBoard::blocked_by(const CallState& call) const {

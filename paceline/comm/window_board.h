@@ -71,7 +71,10 @@ class WindowBoard {
   /// @return whether it was.
   /// Errors  link::OutOfWindowMemory.
   [[nodiscard]] bool open(CallState& call, std::uint64_t oldest);
-  /// The ended call whose peers open() waits for.
+  /// Whether the slot is still due to an earlier call in flight here. Slots are taken in sequence
+  /// order: a later call that came first would keep the earlier one out for ever.
+  [[nodiscard]] static bool is_ahead(const CallState& call, std::uint64_t oldest) noexcept;
+  /// The ended call whose peers open() waits for, if the call is not ahead.
   [[nodiscard]] std::uint64_t blocked_by(const CallState& call) const;
   /// Takes the stage of a call that has ended well back.
   void close(CallState& call);
