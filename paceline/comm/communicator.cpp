@@ -103,6 +103,10 @@ Range Communicator::shard(std::uint64_t count) const {
   return plan::chunk(count, world_size(), rank());
 }
 
+Range Communicator::shard_of(int rank, std::uint64_t count) const {
+  return plan::chunk(count, world_size(), rank);
+}
+
 Region Communicator::share(std::size_t bytes) {
   Context& engine = context();
   if (world_size() == 1) {

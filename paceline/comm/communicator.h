@@ -145,6 +145,8 @@ class Communicator {
 
   /// The elements of a [count] buffer that reduce_scatter leaves on this rank.
   [[nodiscard]] Range shard(std::uint64_t count) const;
+  /// The same for any rank.
+  [[nodiscard]] Range shard_of(int rank, std::uint64_t count) const;
 
   /// Memory that exists once: every rank gets its own address of the same bytes, all zero. Who
   /// writes where, and when others may read it, is the callers' business: barrier() makes what was

@@ -62,8 +62,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void abort(const std::string& reason) override;
   void abandon(const std::string& reason) override;
 
-  /// As start(), for a caller that waits at once: wakes nobody.
-  Work start_awaited(const Call& call, Buffer in, Buffer out);
+  Work start_awaited(const Call& call, Buffer in, Buffer out) override;
   void wait(CallState& call);
 
   /// Fails what is in flight and closes the links. Idempotent; never waits for a peer.

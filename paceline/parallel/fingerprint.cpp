@@ -118,7 +118,8 @@ std::string first_difference(const Fingerprint& mine,
 
 void require_equal_on_all_ranks(const Fingerprint& fingerprint,
                                 Communicator& comm,
-                                std::chrono::milliseconds timeout) {
+                                std::chrono::milliseconds timeout,
+                                std::string_view who) {
   const CallOptions options{.label = kLabel, .timeout = timeout};
   const std::string text = encode(fingerprint);
   const auto all = gather({hash_of(text), static_cast<std::int64_t>(text.size())}, comm, options);
@@ -131,8 +132,8 @@ void require_equal_on_all_ranks(const Fingerprint& fingerprint,
   }
   const Fingerprint first = fetch(text, 0, all.front().length, comm, options);
   const Fingerprint second = fetch(text, alike.front(), other->length, comm, options);
-  throw UsageError("DistributedDataParallel: the models differ: " +
-                   first_difference(first, second, ranks_text(alike)));
+  throw UsageError(std::string(who) +
+                   " differ: " + first_difference(first, second, ranks_text(alike)));
 }
 
 }  // namespace paceline

@@ -31,10 +31,11 @@ using Fingerprint = std::vector<Trait>;
 ///
 /// Order   Collective.
 /// Cost    16 bytes per rank gathered; the whole text travels only if something differs.
-/// Errors  UsageError, the same on every rank, which names the first difference, both sides and the
-///         ranks that are unlike rank 0.
+/// Errors  UsageError, the same on every rank, which begins with `who` and names the first
+///         difference, both sides and the ranks that are unlike rank 0.
 void require_equal_on_all_ranks(const Fingerprint& fingerprint,
                                 Communicator& comm,
-                                std::chrono::milliseconds timeout = kDefaultTimeout);
+                                std::chrono::milliseconds timeout = kDefaultTimeout,
+                                std::string_view who = "DistributedDataParallel: the models");
 
 }  // namespace paceline

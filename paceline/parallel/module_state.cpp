@@ -35,11 +35,13 @@ std::string problem_of(const std::string& name, const at::Tensor& tensor) {
 
 ModuleState::ModuleState(std::shared_ptr<::torch::nn::Module> module,
                          Communicator& comm,
-                         const DdpOptions& options)
+                         const DdpOptions& options,
+                         WrapperName who)
     : module_(std::move(module)),
       comm_(comm),
       options_(options),
-      name_("ddp " + std::to_string(comm.next_user_number())),
+      who_(std::move(who)),
+      name_(who_.label + " " + std::to_string(comm.next_user_number())),
       parameters_(module_ ? parameters_of(*module_) : std::vector<NamedTensor>()),
       remembered_(parameters_) {}  // agree() tells every rank that there is no module
 
@@ -85,12 +87,17 @@ Fingerprint ModuleState::fingerprint() const {
   return result;
 }
 
-void ModuleState::agree() {
+void ModuleState::agree(const Fingerprint& more, const std::string& fault) {
   // What only one rank can see becomes an error of all: it is part of what is compared.
   const bool usable = options_.timeout > std::chrono::milliseconds(0);
-  require_equal_on_all_ranks(fingerprint(), comm_, usable ? options_.timeout : kDefaultTimeout);
+  Fingerprint all_of_it = fingerprint();
+  all_of_it.insert(all_of_it.end(), more.begin(), more.end());
+  if (!fault.empty()) all_of_it.push_back({"a fault", fault});
+  require_equal_on_all_ranks(all_of_it, comm_, usable ? options_.timeout : kDefaultTimeout,
+                             who_.title + ": the models");
   const std::string bad = problem();
-  if (!bad.empty()) throw UsageError("DistributedDataParallel: " + bad);
+  if (!bad.empty()) throw UsageError(who_.title + ": " + bad);
+  if (!fault.empty()) throw UsageError(who_.title + ": " + fault);
   std::vector<NamedTensor> all = parameters_;
   for (const auto& buffer : buffers_of(*module_)) all.push_back(buffer);
   broadcast_from_rank_0(tensors_only(without_repeats(all)), comm_,
@@ -99,6 +106,10 @@ void ModuleState::agree() {
 
 std::vector<at::Tensor> ModuleState::parameters() const {
   return tensors_only(without_repeats(parameters_of(*module_)));
+}
+
+std::vector<NamedTensor> ModuleState::named_parameters() const {
+  return without_repeats(parameters_);
 }
 
 std::vector<NamedTensor> ModuleState::trainable() const {
@@ -118,13 +129,18 @@ void ModuleState::require_unchanged() const {
 void ModuleState::refuse(const std::string& why) const {
   // Ranks that have the same problem meet here and go on; one that has it alone meets another call
   // of its peers, and all see both.
-  const std::string text = "DistributedDataParallel: " + why;
-  comm_.barrier({.label = name_ + " forward: " + why, .timeout = options_.timeout});
+  const std::string text = who_.title + ": " + why;
+  comm_.barrier({.label = name_ + " " + who_.moment + ": " + why, .timeout = options_.timeout});
   throw UsageError(text);
 }
 
 void ModuleState::synchronize_buffers() const {
-  if (!options_.broadcast_buffers || !module_->is_training() || comm_.world_size() == 1) return;
+  if (!options_.broadcast_buffers || !module_->is_training()) return;
+  broadcast_buffers();
+}
+
+void ModuleState::broadcast_buffers() const {
+  if (comm_.world_size() == 1) return;
   const std::string bad = buffer_problem();
   if (!bad.empty()) refuse(bad);
   broadcast_from_rank_0(tensors_only(without_repeats(buffers_of(*module_))), comm_,

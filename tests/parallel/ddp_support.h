@@ -38,9 +38,11 @@ inline ::torch::Tensor flat_parameters(const ::torch::nn::Module& net) {
 
 // What each rank throws; "" where nothing was thrown.
 template <typename Error>
-std::vector<std::string> errors_of(int world, const std::function<void(Communicator&)>& body) {
+std::vector<std::string> errors_of(int world,
+                                   const std::function<void(Communicator&)>& body,
+                                   const LocalOptions& options = {}) {
   std::vector<std::string> texts(static_cast<std::size_t>(world));
-  spawn_ranks(world, [&](Communicator& comm) {
+  const auto rank = [&](Communicator& comm) {
     try {
       body(comm);
     } catch (const Error& error) {
@@ -51,7 +53,8 @@ std::vector<std::string> errors_of(int world, const std::function<void(Communica
       comm.barrier();
     } catch (const CommError&) {  // poisoned
     }
-  });
+  };
+  spawn_ranks(world, rank, options);
   return texts;
 }
 

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/parallel/shard_reducer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+
+#include "paceline/parallel/gradient_place.h"
+
+namespace paceline {
+namespace {
+
+std::uint64_t shard_count(const Round& round, int rank) {
+  std::uint64_t count = 0;
+  for (const Stretch& stretch : round.stretches) {
+    if (stretch.owner == rank) count += stretch.elements.size();
+  }
+  return count;
+}
+
+const std::byte* start_of(const at::Tensor& tensor) {
+  return static_cast<const std::byte*>(tensor.const_data_ptr());
+}
+
+at::Tensor home_like(const at::Tensor& parameter) {
+  const auto options = parameter.options().requires_grad(false);
+  if (!parameter.is_non_overlapping_and_dense()) return at::empty(parameter.sizes(), options);
+  return at::empty_strided(parameter.sizes(), parameter.strides(), options);
+}
+
+at::Tensor home_in(const Region& region, std::size_t at, const at::Tensor& parameter) {
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), parameter.nbytes(),
+                             c10::InefficientStdFunctionContext::makeDataPtr(
+                                 region.data.get() + at, [keep = region.data](void*) {}, at::kCPU));
+  return tensor_over(storage, 0, parameter);
+}
+
+}  // namespace
+
+ShardReducer::ShardReducer(std::span<const NamedTensor> parameters, Communicator& comm)
+    : parameters_(parameters.begin(), parameters.end()), comm_(comm), homes_(parameters.size()) {
+  if (comm.world_size() == 1) return;
+  arena_ = std::make_unique<GradientArena>(comm.share_engine(), parameters_);
+  std::size_t bytes = 0;
+  for (const auto& [name, tensor] : parameters_) {
+    if (tensor.nbytes() < GradientArena::kSmallestBytes) bytes += (tensor.nbytes() + 63) / 64 * 64;
+  }
+  if (bytes == 0) return;
+  const Region region = comm.engine().allocate(bytes);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i].tensor;
+    if (tensor.nbytes() >= GradientArena::kSmallestBytes || tensor.numel() == 0) continue;
+    homes_[i] = home_in(region, at, tensor);
+    at += (tensor.nbytes() + 63) / 64 * 64;
+  }
+}
+
+void ShardReducer::lay_out(std::span<const Round> rounds) {
+  std::size_t largest = 64;
+  for (const Round& round : rounds) {
+    largest = std::max(largest, shard_count(round, comm_.rank()) * size_of(round.dtype));
+  }
+  if (largest > shard_.bytes) shard_ = comm_.engine().allocate(largest);
+}
+
+std::string ShardReducer::fault() const {
+  std::string missing;
+  for (const auto& [name, tensor] : parameters_) {
+    const at::Tensor& gradient = tensor.grad();
+    if (!gradient.defined()) {
+      missing += (missing.empty() ? "" : ", ") + name;
+    } else if (gradient.layout() != at::kStrided) {
+      return "the gradient of " + name + " is sparse";
+    } else if (gradient.scalar_type() != tensor.scalar_type() ||
+               gradient.sizes() != tensor.sizes() || !gradient.device().is_cpu()) {
+      return "the gradient of " + name + " is of type " + name_of(gradient.scalar_type()) +
+             ", or of a shape or on a device other than its parameter's";
+    }
+  }
+  if (missing.empty()) return {};
+  return "there is no gradient for " + missing +
+         "; every parameter that requires grad must take part in each step";
+}
+
+at::Tensor ShardReducer::values_of(std::size_t index,
+                                   const at::Tensor& gradient,
+                                   const SharedParameters& shared) const {
+  const at::Tensor& parameter = parameters_[index].tensor;
+  const bool as_it_is =
+      !homes_[index].defined() && lies_like(gradient, parameter) && !shared.touches(gradient);
+  if (as_it_is) return gradient;
+  at::Tensor values = homes_[index];
+  if (!values.defined() && arena_) values = arena_->make_like(parameter);
+  if (!values.defined()) values = home_like(parameter);
+  copy_bits(values, gradient, parameter);
+  return values;
+}
+
+void ShardReducer::take(const SharedParameters& shared) {
+  const at::NoGradGuard no_grad;
+  taken_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].tensor.grad();
+    taken_.push_back({.gradient = gradient,
+                      .version = static_cast<std::uint32_t>(gradient._version()),
+                      .values = values_of(i, gradient, shared)});
+  }
+  separate_overlaps();
+}
+
+// For a.view(-1) + b.view(-1) the gradients of a and b are the same memory, and the pieces of a
+// call must not overlap.
+void ShardReducer::separate_overlaps() {
+  std::vector<std::size_t> order(taken_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return start_of(taken_[a].values) < start_of(taken_[b].values);
+  });
+  const std::byte* end = nullptr;
+  for (const std::size_t index : order) {
+    at::Tensor& values = taken_[index].values;
+    if (values.numel() == 0) continue;
+    const std::byte* const this_end = start_of(values) + values.nbytes();
+    if (start_of(values) < end) {
+      const at::Tensor copy = home_like(parameters_[index].tensor);
+      copy_bits(copy, values, parameters_[index].tensor);
+      values = copy;
+    }
+    end = std::max(end, this_end);
+  }
+}
+
+void ShardReducer::release() { taken_.clear(); }
+
+bool ShardReducer::changed_since_take() const {
+  for (std::size_t i = 0; i < taken_.size(); ++i) {
+    const at::Tensor& now = parameters_[i].tensor.grad();
+    if (!now.is_same(taken_[i].gradient) ||
+        static_cast<std::uint32_t>(now._version()) != taken_[i].version) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void ShardReducer::reduce(const Round& round, const CallOptions& options) {
+  std::vector<Piece> pieces;
+  const std::size_t size = size_of(round.dtype);
+  for (const Stretch& stretch : round.stretches) {
+    auto* const data = static_cast<std::byte*>(taken_[stretch.parameter].values.mutable_data_ptr());
+    pieces.push_back({data + stretch.elements.begin * size, stretch.elements.size() * size});
+  }
+  const std::uint64_t own = shard_count(round, comm_.rank());
+  const Piece shard{shard_.data.get(), own * size};
+  const Call call{.what = Collective::kReduceScatter,
+                  .op = ReduceOp::kMean,
+                  .count = round.count,
+                  .label = options.label,
+                  .timeout = options.timeout,
+                  .keeps = std::make_shared<std::pair<std::vector<Taken>, Region>>(taken_, shard_)};
+  comm_.engine()
+      .start_awaited(call, {round.dtype, round.count, pieces}, {round.dtype, own, {&shard, 1}})
+      .wait();
+}
+
+at::Tensor ShardReducer::shard_of(const Round& round) const {
+  const at::Tensor& like = parameters_[round.stretches.front().parameter].tensor;
+  return at::from_blob(
+      shard_.data.get(), {static_cast<std::int64_t>(shard_count(round, comm_.rank()))},
+      [keep = shard_.data](void*) {}, like.options().requires_grad(false));
+}
+
+void ShardReducer::serve_here() {
+  if (arena_) arena_->serve_here();
+}
+void ShardReducer::leave_here() {
+  if (arena_) arena_->leave_here();
+}
+void ShardReducer::close() {
+  if (arena_) arena_->close();
+}
+
+}  // namespace paceline

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// Averages the ranks' gradients round by round; each rank gets its share.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "paceline/comm/communicator.h"
+#include "paceline/parallel/gradient_arena.h"
+#include "paceline/parallel/shard_layout.h"
+#include "paceline/parallel/shared_parameters.h"
+
+namespace paceline {
+
+/// Reads gradients where they lie and never writes to them. Those that the links cannot take as
+/// they are (small, strided, aliased) it copies.
+///
+/// Threads  One caller at a time.
+class ShardReducer {
+ public:
+  ShardReducer(std::span<const NamedTensor> parameters, Communicator& comm);
+
+  /// Must be called after each change of the rounds: memory for the largest shard.
+  void lay_out(std::span<const Round> rounds);
+
+  /// What is wrong with this rank's gradients; empty if nothing is.
+  [[nodiscard]] std::string fault() const;
+  /// Reads the gradients as they are now; they stay in use until release().
+  void take(const SharedParameters& shared);
+  void release();
+
+  /// Leaves this rank's shard of the mean in shard_of(round). Collective.
+  void reduce(const Round& round, const CallOptions& options);
+  /// The same memory for all rounds of a type.
+  [[nodiscard]] at::Tensor shard_of(const Round& round) const;
+
+  /// Whether .grad has changed since take().
+  [[nodiscard]] bool changed_since_take() const;
+
+  /// Gradients that this thread makes may lie where the links reach them; no longer.
+  void serve_here();
+  void leave_here();
+  /// After a failure, for good.
+  void close();
+
+ private:
+  struct Taken {
+    at::Tensor gradient;  // as it was in .grad
+    std::uint32_t version = 0;
+    at::Tensor values;  // in the order of the parameter's memory
+  };
+  [[nodiscard]] at::Tensor values_of(std::size_t index,
+                                     const at::Tensor& gradient,
+                                     const SharedParameters& shared) const;
+  void separate_overlaps();
+
+  const std::vector<NamedTensor> parameters_;
+  Communicator& comm_;
+  std::unique_ptr<GradientArena> arena_;  // none at world 1
+  std::vector<at::Tensor> homes_;         // of small gradients
+  std::vector<Taken> taken_;
+  Region shard_;
+};
+
+}  // namespace paceline

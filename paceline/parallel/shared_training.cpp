@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/parallel/shared_training.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+
+#include "paceline/base/error.h"
+#include "paceline/parallel/grad_hook.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::uint64_t kRoundBytes = std::uint64_t{4} << 20;
+// Elements of a cell: its parts stay in the cache from one of ATen's kernels to the next, which
+// then use one thread.
+constexpr std::int64_t kCell = 32 << 10;
+
+DdpOptions as_ddp_options(const SharedOptions& options) {
+  return {.broadcast_buffers = options.broadcast_buffers, .timeout = options.timeout};
+}
+
+}  // namespace
+
+SharedTraining::SharedTraining(std::string title,
+                               std::shared_ptr<::torch::nn::Module> module,
+                               Communicator& comm,
+                               const SharedOptions& options,
+                               GroupRates rates,
+                               std::unique_ptr<UpdateRule> rule)
+    : title_(std::move(title)),
+      comm_(comm),
+      timeout_(options.timeout),
+      module_(std::move(module), comm, as_ddp_options(options), {title_, "shared", "step"}),
+      trainable_(module_.trainable()),
+      rule_(std::move(rule)),
+      groups_(rates, options.groups, trainable_) {
+  agree();
+  require_shared_memory();
+  const std::vector<NamedTensor> all = module_.named_parameters();
+  shared_ = std::make_unique<SharedParameters>(all, comm_, calls("parameters"));
+  for (const auto& one : trainable_) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const NamedTensor& other) {
+      return other.tensor.is_same(one.tensor);
+    });
+    place_.push_back(static_cast<std::size_t>(found - all.begin()));
+    shapes_.push_back({dtype_of(one.tensor.scalar_type()).value(), one.tensor.nbytes()});
+  }
+  reducer_ = std::make_unique<ShardReducer>(trainable_, comm_);
+  std::vector<std::size_t> order(trainable_.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  const DdpOptions caps;
+  lay_out(assign_buckets(shapes_, order, {caps.first_bucket_cap_bytes, caps.bucket_cap_bytes}));
+  if (comm_.world_size() > 2) watch_arrival();
+  reducer_->serve_here();
+}
+
+SharedTraining::~SharedTraining() {
+  if (reducer_) reducer_->leave_here();
+}
+
+void SharedTraining::agree() {
+  Fingerprint traits = rule_->traits();
+  traits.insert(traits.begin(), {"the optimizer", title_});
+  for (const Trait& trait : groups_.traits()) traits.push_back(trait);
+  std::string fault = groups_.fault().empty() ? rule_->fault() : groups_.fault();
+  if (fault.empty()) fault = shared_storage_among(module_.named_parameters());
+  module_.agree(traits, fault);
+}
+
+void SharedTraining::require_shared_memory() const {
+  if (comm_.world_size() == 1 || comm_.engine().shares_memory()) return;
+  const std::string why = comm_.link_reason().empty() ? "" : " (" + comm_.link_reason() + ")";
+  throw UsageError(title_ + ": these ranks share no memory, they are joined by " + comm_.link() +
+                   why + "; use DistributedDataParallel and an optimizer of LibTorch");
+}
+
+CallOptions SharedTraining::calls(const std::string& what) const {
+  return {.label = module_.name() + " " + what, .timeout = timeout_};
+}
+
+// With one or two ranks a sum has the same bits in any order, and so in any layout.
+void SharedTraining::watch_arrival() {
+  arrival_ = std::make_shared<Arrival>();
+  for (std::size_t i = 0; i < trainable_.size(); ++i) {
+    const auto note = [arrival = std::weak_ptr<Arrival>(arrival_), i](const auto&...) {
+      const auto list = arrival.lock();
+      if (!list) return;
+      list->erase(std::remove(list->begin(), list->end(), i), list->end());
+      list->push_back(i);
+    };
+    hooks_.push_back(on_gradient_ready(trainable_[i].tensor, note));
+  }
+}
+
+void SharedTraining::lay_out(const BucketLayout& layout) {
+  layout_ = layout;
+  rounds_ = make_rounds(shapes_, layout_, comm_, kRoundBytes);
+  states_.clear();
+  for (std::size_t i = 0; i < rule_->state_names().size(); ++i) {
+    states_.emplace_back(rounds_, trainable_, comm_.rank());
+  }
+  reducer_->lay_out(rounds_);
+  make_cells();
+}
+
+void SharedTraining::make_cells() {
+  const at::NoGradGuard no_grad;
+  cells_.clear();
+  shards_.clear();
+  for (std::size_t round = 0; round < rounds_.size(); ++round) {
+    shards_.push_back(reducer_->shard_of(rounds_[round]));
+    cells_.push_back(cells_of(round));
+  }
+}
+
+std::vector<Cell> SharedTraining::cells_of(std::size_t round) const {
+  std::vector<Cell> cells;
+  for (const Stretch& stretch : rounds_[round].stretches) {
+    if (stretch.owner != comm_.rank()) continue;
+    const auto begin = static_cast<std::int64_t>(stretch.elements.begin);
+    const auto count = static_cast<std::int64_t>(stretch.elements.size());
+    const auto offset = static_cast<std::int64_t>(stretch.offset);
+    for (std::int64_t done = 0; done < count; done += kCell) {
+      const std::int64_t size = std::min(kCell, count - done);
+      Cell cell{.parameter = shared_->flat(place_[stretch.parameter]).narrow(0, begin + done, size),
+                .gradient = shards_[round].narrow(0, offset + done, size),
+                .state = {},
+                .group = groups_.of(stretch.parameter)};
+      for (const ShardedState& state : states_) {
+        cell.state.push_back(state.shard(round).narrow(0, offset + done, size));
+      }
+      cells.push_back(std::move(cell));
+    }
+  }
+  return cells;
+}
+
+void SharedTraining::step() {
+  const at::NoGradGuard no_grad;
+  guarded([&] {
+    prepare_step();
+    const bool clipped = !kept_means_.empty();
+    if (!clipped) reducer_->take(*shared_);
+    for (std::size_t round = 0; round < rounds_.size(); ++round) {
+      if (clipped) {
+        shards_[round].copy_(kept_means_[round]).mul_(scale_);
+      } else {
+        reducer_->reduce(rounds_[round], calls("gradients"));
+      }
+      update_round(round, steps_ + 1);
+    }
+    finish_step();
+  });
+}
+
+void SharedTraining::prepare_step() {
+  reducer_->leave_here();
+  module_.require_unchanged();
+  const std::string edited = shared_->edited();
+  if (!edited.empty()) {
+    module_.refuse("changed outside of step(): " + edited +
+                   "; all ranks share this memory, use write_once()");
+  }
+  if (!std::exchange(rates_agreed_, true)) {
+    require_equal_on_all_ranks(groups_.traits(), comm_, timeout_, title_ + ": the rates");
+  }
+  if (!kept_means_.empty() && reducer_->changed_since_take()) {
+    module_.refuse("a gradient has changed since clip_grad_norm(); clip after the last backward");
+  }
+  if (kept_means_.empty()) require_gradients();
+}
+
+void SharedTraining::require_gradients() {
+  const std::string fault = reducer_->fault();
+  if (fault.empty()) return;
+  const std::string text = "rank " + std::to_string(comm_.rank()) + ": " + title_ + ": " + fault;
+  comm_.abort(text);
+  throw CommError(CommErrc::kAborted, comm_.rank(), -1, text);
+}
+
+void SharedTraining::update_round(std::size_t round, std::int64_t step) {
+  for (const Cell& cell : cells_[round]) rule_->update(cell, groups_.at(cell.group), step);
+}
+
+void SharedTraining::finish_step() {
+  comm_.barrier(calls("end of step"));
+  shared_->accept();
+  reducer_->release();
+  kept_means_.clear();
+  ++steps_;
+  module_.synchronize_buffers();
+  if (arrival_) follow_arrival();
+  reducer_->serve_here();
+}
+
+// As the Reducer does: after the first step buckets hold what comes together.
+void SharedTraining::follow_arrival() {
+  hooks_.clear();
+  const std::shared_ptr<Arrival> arrival = std::exchange(arrival_, nullptr);
+  for (std::size_t i = 0; i < trainable_.size(); ++i) {  // set by hand, not by backward
+    if (std::find(arrival->begin(), arrival->end(), i) == arrival->end()) arrival->push_back(i);
+  }
+  std::vector<std::int64_t> order(arrival->begin(), arrival->end());
+  comm_.broadcast(std::span(order), 0, calls("layout"));
+  const std::vector<std::size_t> agreed(order.begin(), order.end());
+  const DdpOptions caps;
+  const BucketLayout layout =
+      assign_buckets(shapes_, agreed, {caps.first_bucket_cap_bytes, caps.bucket_cap_bytes});
+  if (layout == layout_) return;
+  std::vector<std::vector<at::Tensor>> whole;
+  for (const ShardedState& state : states_) {
+    whole.push_back(state.gather(rounds_, trainable_, comm_, calls("state")));
+  }
+  lay_out(layout);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    states_[i].adopt(rounds_, whole[i], comm_.rank());
+  }
+}
+
+void SharedTraining::zero_grad() {
+  kept_means_.clear();
+  reducer_->release();
+  for (const auto& one : trainable_) one.tensor.mutable_grad().reset();
+}
+
+double SharedTraining::clip_grad_norm(double max_norm) {
+  if (!(max_norm > 0)) {
+    throw UsageError(title_ + ": max_norm is " + exact_text(max_norm) + ", not positive");
+  }
+  const at::NoGradGuard no_grad;
+  double norm = 0;
+  guarded([&] {
+    kept_means_.clear();
+    require_gradients();
+    reducer_->leave_here();
+    reducer_->take(*shared_);
+    norm = norm_of_means();
+    scale_ = std::min(1.0, max_norm / (norm + 1e-6));
+  });
+  return norm;
+}
+
+double SharedTraining::norm_of_means() {
+  double own = 0;
+  for (std::size_t round = 0; round < rounds_.size(); ++round) {
+    reducer_->reduce(rounds_[round], calls("gradients"));
+    kept_means_.push_back(shards_[round].clone());
+    const at::Tensor values = shards_[round].to(at::kDouble);
+    own += values.dot(values).item<double>();
+  }
+  std::vector<double> all(static_cast<std::size_t>(comm_.world_size()));
+  comm_.allgather(std::span<const double>(&own, 1), std::span(all), calls("norm"));
+  return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));
+}
+
+void SharedTraining::write_once(const std::function<void()>& edit) {
+  guarded([&] {
+    comm_.barrier(calls("write_once"));
+    std::exception_ptr failure;
+    std::array<std::int64_t, 1> failed{};
+    if (comm_.rank() == 0) {
+      try {
+        edit();
+      } catch (...) {
+        failure = std::current_exception();
+        failed[0] = 1;
+      }
+    }
+    comm_.broadcast(std::span<std::int64_t>(failed), 0, calls("write_once"));
+    shared_->accept();
+    if (failure) std::rethrow_exception(failure);
+    if (failed[0] != 0) throw UsageError(title_ + ": write_once: it failed on rank 0");
+    module_.broadcast_buffers();
+  });
+}
+
+void SharedTraining::set_rates(std::size_t group, GroupRates rates) {
+  groups_.set(group, rates);
+  rates_agreed_ = false;
+}
+
+std::size_t SharedTraining::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const ShardedState& state : states_) {
+    for (std::size_t round = 0; round < rounds_.size(); ++round) {
+      bytes += state.shard(round).nbytes();
+    }
+  }
+  return bytes;
+}
+
+template <typename F>
+void SharedTraining::guarded(F&& action) {
+  try {
+    action();
+  } catch (const UsageError&) {  // nothing has been sent, or all ranks have it
+    throw;
+  } catch (const std::exception&) {
+    reducer_->close();
+    throw;
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// What a shared optimizer does, whatever its arithmetic.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "paceline/comm/communicator.h"
+#include "paceline/parallel/module_state.h"
+#include "paceline/parallel/shard_reducer.h"
+#include "paceline/parallel/sharded_state.h"
+#include "paceline/parallel/shared_groups.h"
+#include "paceline/parallel/shared_parameters.h"
+#include "paceline/parallel/update_rule.h"
+
+namespace paceline {
+
+/// A rank writes to its shares only, and only in a round whose mean it has: that holds a gradient
+/// of every rank, so every rank has come to this step and is done with the parameters. A barrier
+/// ends the step: nobody reads before all have written.
+///
+/// Threads  One caller at a time.
+class SharedTraining {
+ public:
+  SharedTraining(std::string title,
+                 std::shared_ptr<::torch::nn::Module> module,
+                 Communicator& comm,
+                 const SharedOptions& options,
+                 GroupRates rates,
+                 std::unique_ptr<UpdateRule> rule);
+  ~SharedTraining();
+  SharedTraining(const SharedTraining&) = delete;
+  SharedTraining& operator=(const SharedTraining&) = delete;
+
+  void step();
+  void zero_grad();
+  double clip_grad_norm(double max_norm);
+  void write_once(const std::function<void()>& edit);
+  // shared_checkpoint.cpp
+  void save(::torch::serialize::OutputArchive& archive) const;
+  void load(::torch::serialize::InputArchive& archive);
+
+  [[nodiscard]] const SharedGroups& rates() const noexcept { return groups_; }
+  void set_rates(std::size_t group, GroupRates rates);
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] std::size_t state_bytes() const;
+
+ private:
+  // Order in which the gradients came; a hook may outlive us.
+  using Arrival = std::vector<std::size_t>;
+  struct Loaded {
+    std::int64_t steps = 0;
+    std::vector<GroupRates> rates;
+    std::vector<std::vector<at::Tensor>> states;  // by state, then parameter
+  };
+
+  void agree();
+  void require_shared_memory() const;
+  void watch_arrival();
+  void lay_out(const BucketLayout& layout);
+  void make_cells();
+  [[nodiscard]] std::vector<Cell> cells_of(std::size_t round) const;
+  void follow_arrival();
+  void prepare_step();
+  void require_gradients();
+  void update_round(std::size_t round, std::int64_t step);
+  void finish_step();
+  [[nodiscard]] double norm_of_means();
+  [[nodiscard]] Loaded read(::torch::serialize::InputArchive& archive) const;
+  [[nodiscard]] CallOptions calls(const std::string& what) const;
+  template <typename F>
+  void guarded(F&& action);
+
+  const std::string title_;
+  Communicator& comm_;
+  const std::chrono::milliseconds timeout_;
+  ModuleState module_;
+  const std::vector<NamedTensor> trainable_;
+  const std::unique_ptr<UpdateRule> rule_;
+  SharedGroups groups_;
+  bool rates_agreed_ = true;
+  std::unique_ptr<SharedParameters> shared_;  // once the ranks have agreed
+  std::vector<std::size_t> place_;            // of each trainable parameter among all
+  std::unique_ptr<ShardReducer> reducer_;
+  std::vector<GradientShape> shapes_;
+  BucketLayout layout_;
+  std::vector<Round> rounds_;
+  std::vector<ShardedState> states_;
+  std::vector<std::vector<Cell>> cells_;  // per round
+  std::vector<at::Tensor> shards_;        // per round, where its mean arrives
+  std::vector<at::Tensor> kept_means_;    // per round, from clip_grad_norm() to step()
+  double scale_ = 1;
+  std::int64_t steps_ = 0;
+  std::shared_ptr<Arrival> arrival_;  // null once the layout is final
+  std::vector<std::shared_ptr<void>> hooks_;
+};
+
+}  // namespace paceline

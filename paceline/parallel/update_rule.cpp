@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paceline/parallel/update_rule.h"
+
+#include <array>
+#include <charconv>
+
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/scalar_tensor.h>
+
+namespace paceline {
+namespace {
+
+bool in_unit_range(double beta) { return beta >= 0 && beta < 1; }
+
+/// torch::optim::SGD's order of operations. The gradient's memory is ours, so what that keeps in
+/// temporaries is done in place: the same kernels, the same bits.
+class SgdRule final : public UpdateRule {
+ public:
+  explicit SgdRule(const SharedSgdOptions& options)
+      : momentum_(options.momentum), dampening_(options.dampening), nesterov_(options.nesterov) {}
+
+  [[nodiscard]] std::vector<std::string> state_names() const override {
+    if (momentum_ == 0) return {};
+    return {"momentum_buffer"};
+  }
+  [[nodiscard]] Fingerprint traits() const override {
+    return {{"option momentum", exact_text(momentum_)},
+            {"option dampening", exact_text(dampening_)},
+            {"option nesterov", nesterov_ ? "on" : "off"}};
+  }
+  [[nodiscard]] std::string fault() const override {
+    if (!(momentum_ >= 0)) return "momentum is " + exact_text(momentum_) + ", not at least 0";
+    if (nesterov_ && (momentum_ == 0 || dampening_ != 0)) {
+      return "nesterov needs a momentum and no dampening";
+    }
+    return {};
+  }
+  void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const override {
+    const at::Tensor& gradient = cell.gradient;
+    const at::Tensor* direction = &gradient;
+    if (rates.weight_decay != 0) gradient.add_(cell.parameter, rates.weight_decay);
+    if (momentum_ != 0) {
+      const at::Tensor& buffer = cell.state.front();
+      if (step == 1) {
+        buffer.copy_(gradient);
+      } else {
+        buffer.mul_(momentum_).add_(gradient, 1 - dampening_);
+      }
+      if (nesterov_) {
+        gradient.add_(buffer, momentum_);
+      } else {
+        direction = &buffer;
+      }
+    }
+    cell.parameter.add_(*direction, -1 * rates.lr);
+  }
+
+ private:
+  const double momentum_, dampening_;
+  const bool nesterov_;
+};
+
+/// LibTorch's fused kernel: one pass over memory.
+class AdamRule final : public UpdateRule {
+ public:
+  explicit AdamRule(const SharedAdamOptions& options)
+      : betas_(options.betas), eps_(options.eps), decoupled_(options.decoupled_weight_decay) {}
+
+  [[nodiscard]] std::vector<std::string> state_names() const override {
+    return {"exp_avg", "exp_avg_sq"};
+  }
+  [[nodiscard]] Fingerprint traits() const override {
+    return {{"option betas[0]", exact_text(betas_[0])},
+            {"option betas[1]", exact_text(betas_[1])},
+            {"option eps", exact_text(eps_)},
+            {"option decoupled_weight_decay", decoupled_ ? "on" : "off"}};
+  }
+  [[nodiscard]] std::string fault() const override {
+    if (!in_unit_range(betas_[0]) || !in_unit_range(betas_[1])) {
+      return "betas are " + exact_text(betas_[0]) + " and " + exact_text(betas_[1]) +
+             ", not in [0, 1)";
+    }
+    if (!(eps_ >= 0)) return "eps is " + exact_text(eps_) + ", not at least 0";
+    return {};
+  }
+  void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const override {
+    const auto kernel = decoupled_ ? &call_adamw : &call_adam;
+    kernel(cell, at::scalar_tensor(static_cast<double>(step)), rates, *this);
+  }
+
+ private:
+  static void call_adam(const Cell& cell,
+                        const at::Tensor& step,
+                        const GroupRates& rates,
+                        const AdamRule& rule) {
+    at::_fused_adam_(cell.parameter, cell.gradient, cell.state[0], cell.state[1], {}, step,
+                     rates.lr, rule.betas_[0], rule.betas_[1], rates.weight_decay, rule.eps_,
+                     /*amsgrad=*/false, /*maximize=*/false);
+  }
+  static void call_adamw(const Cell& cell,
+                         const at::Tensor& step,
+                         const GroupRates& rates,
+                         const AdamRule& rule) {
+    at::_fused_adamw_(cell.parameter, cell.gradient, cell.state[0], cell.state[1], {}, step,
+                      rates.lr, rule.betas_[0], rule.betas_[1], rates.weight_decay, rule.eps_,
+                      /*amsgrad=*/false, /*maximize=*/false);
+  }
+
+  const std::array<double, 2> betas_;
+  const double eps_;
+  const bool decoupled_;
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_rule(const SharedSgdOptions& options) {
+  return std::make_unique<SgdRule>(options);
+}
+
+std::unique_ptr<UpdateRule> make_rule(const SharedAdamOptions& options) {
+  return std::make_unique<AdamRule>(options);
+}
+
+std::string exact_text(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+}  // namespace paceline

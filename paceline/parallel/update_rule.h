@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// @file
+/// The arithmetic of the shared optimizers, on a few thousand elements at a time.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "paceline/parallel/fingerprint.h"
+#include "paceline/parallel/shared_optimizer.h"
+
+namespace paceline {
+
+/// What a group of parameters has for itself.
+struct GroupRates {
+  double lr = 0;
+  double weight_decay = 0;
+};
+
+/// The same elements everywhere, flat.
+struct Cell {
+  at::Tensor parameter;
+  at::Tensor gradient;  // the mean; scratch of the rule from here on
+  std::vector<at::Tensor> state;
+  std::size_t group = 0;
+};
+
+/// Threads  One caller at a time.
+class UpdateRule {
+ public:
+  UpdateRule() = default;
+  UpdateRule(const UpdateRule&) = delete;
+  UpdateRule& operator=(const UpdateRule&) = delete;
+  virtual ~UpdateRule() = default;
+
+  /// What it remembers of each element from step to step; zero at first.
+  [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
+  /// What must be equal on all ranks, but for the rates.
+  [[nodiscard]] virtual Fingerprint traits() const = 0;
+  /// What is wrong with these; empty if nothing is.
+  [[nodiscard]] virtual std::string fault() const = 0;
+  /// Makes step number `step`, which is 1 for the first.
+  virtual void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const = 0;
+};
+
+[[nodiscard]] std::unique_ptr<UpdateRule> make_rule(const SharedSgdOptions& options);
+[[nodiscard]] std::unique_ptr<UpdateRule> make_rule(const SharedAdamOptions& options);
+
+/// "0.1", such that equal text means equal bits.
+[[nodiscard]] std::string exact_text(double value);
+
+}  // namespace paceline
