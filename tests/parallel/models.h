@@ -57,7 +57,8 @@ struct TwoHeadsImpl : ::torch::nn::Module {
 /// roundings of sums that are at most sum|g_r|: together 2(N + 1)·u·mean|g_r| with `mean_abs` for
 /// mean|g_r|. The g_r themselves may differ by instruction set or batching: a chain of dot products
 /// of `chain` terms in all is off by chain·u relative to the sum of its absolute terms, on each
-/// side; the tensor's largest gradient stands for that sum.
+/// side; the tensor's largest gradient stands for that sum, but for biases before a BatchNorm, which
+/// have none: there `mean_abs` is that sum itself.
 inline ::torch::Tensor gradient_bound(int world,
                                       const ::torch::Tensor& mean_abs,
                                       double chain,
