@@ -48,7 +48,7 @@ Work Communicator::start(Collective what,
                          void* out,
                          std::size_t out_count,
                          const CallOptions& options,
-                         When when) {
+                         Progress progress) {
   const std::size_t bytes = size_of(dtype);
   // The engine never writes to `in` unless it is `out` too.
   const Piece in_piece{static_cast<std::byte*>(const_cast<void*>(in)), in_count * bytes};
@@ -58,11 +58,10 @@ Work Communicator::start(Collective what,
                   .count = count,
                   .label = options.label,
                   .algorithm = options.algorithm,
-                  .timeout = options.timeout};
-  const Buffer in_buffer{dtype, in_count, {&in_piece, 1}};
-  const Buffer out_buffer{dtype, out_count, {&out_piece, 1}};
-  return when == When::kAwaited ? context().start_awaited(call, in_buffer, out_buffer)
-                                : context().start(call, in_buffer, out_buffer);
+                  .timeout = options.timeout,
+                  .progress = progress};
+  return context().start(call, {dtype, in_count, {&in_piece, 1}},
+                         {dtype, out_count, {&out_piece, 1}});
 }
 
 Work Communicator::start_in_place(Collective what,
@@ -72,7 +71,7 @@ Work Communicator::start_in_place(Collective what,
                                   void* data,
                                   std::size_t count,
                                   const CallOptions& options,
-                                  When when) {
+                                  Progress progress) {
   const Piece piece{static_cast<std::byte*>(data), count * size_of(dtype)};
   const Call call{.what = what,
                   .op = op,
@@ -80,23 +79,22 @@ Work Communicator::start_in_place(Collective what,
                   .count = count,
                   .label = options.label,
                   .algorithm = options.algorithm,
-                  .timeout = options.timeout};
+                  .timeout = options.timeout,
+                  .progress = progress};
   const Buffer buffer{dtype, count, {&piece, 1}};
   const bool no_input = what == Collective::kBroadcast && root != rank();
-  const Buffer in = no_input ? Buffer{dtype, 0, {}} : buffer;
-  return when == When::kAwaited ? context().start_awaited(call, in, buffer)
-                                : context().start(call, in, buffer);
+  return context().start(call, no_input ? Buffer{dtype, 0, {}} : buffer, buffer);
 }
 
 void Communicator::barrier(const CallOptions& options) {
   start(Collective::kBarrier, ReduceOp::kSum, Dtype::kU8, 0, nullptr, 0, nullptr, 0, options,
-        When::kAwaited)
+        Progress::kCaller)
       .wait();
 }
 
 Work Communicator::barrier_async(const CallOptions& options) {
   return start(Collective::kBarrier, ReduceOp::kSum, Dtype::kU8, 0, nullptr, 0, nullptr, 0, options,
-               When::kNow);
+               Progress::kThread);
 }
 
 Range Communicator::shard(std::uint64_t count) const {

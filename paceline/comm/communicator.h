@@ -71,7 +71,7 @@ class Communicator {
   template <Reducible T>
   void allreduce(std::span<T> data, ReduceOp op, const CallOptions& options = {}) {
     start_in_place(Collective::kAllReduce, op, 0, dtype_of<T>(), data.data(), data.size(), options,
-                   When::kAwaited)
+                   Progress::kCaller)
         .wait();
   }
   template <Reducible T>
@@ -79,7 +79,7 @@ class Communicator {
                                      ReduceOp op,
                                      const CallOptions& options = {}) {
     return start_in_place(Collective::kAllReduce, op, 0, dtype_of<T>(), data.data(), data.size(),
-                          options, When::kNow);
+                          options, Progress::kThread);
   }
 
   /// Reduces `in` over all ranks; `out` receives this rank's shard of the result.
@@ -92,7 +92,7 @@ class Communicator {
                       ReduceOp op,
                       const CallOptions& options = {}) {
     start(Collective::kReduceScatter, op, dtype_of<T>(), in.size(), in.data(), in.size(),
-          out.data(), out.size(), options, When::kAwaited)
+          out.data(), out.size(), options, Progress::kCaller)
         .wait();
   }
   template <Reducible T>
@@ -101,7 +101,7 @@ class Communicator {
                                           ReduceOp op,
                                           const CallOptions& options = {}) {
     return start(Collective::kReduceScatter, op, dtype_of<T>(), in.size(), in.data(), in.size(),
-                 out.data(), out.size(), options, When::kNow);
+                 out.data(), out.size(), options, Progress::kThread);
   }
 
   /// Gathers each rank's shard into `out` on every rank.
@@ -111,7 +111,7 @@ class Communicator {
   template <Reducible T>
   void allgather(std::span<const T> in, std::span<T> out, const CallOptions& options = {}) {
     start(Collective::kAllGather, ReduceOp::kSum, dtype_of<T>(), out.size(), in.data(), in.size(),
-          out.data(), out.size(), options, When::kAwaited)
+          out.data(), out.size(), options, Progress::kCaller)
         .wait();
   }
   template <Reducible T>
@@ -119,7 +119,7 @@ class Communicator {
                                      std::span<T> out,
                                      const CallOptions& options = {}) {
     return start(Collective::kAllGather, ReduceOp::kSum, dtype_of<T>(), out.size(), in.data(),
-                 in.size(), out.data(), out.size(), options, When::kNow);
+                 in.size(), out.data(), out.size(), options, Progress::kThread);
   }
 
   /// Copies root's `data` to every rank.
@@ -128,13 +128,13 @@ class Communicator {
   template <Reducible T>
   void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
     start_in_place(Collective::kBroadcast, ReduceOp::kSum, root, dtype_of<T>(), data.data(),
-                   data.size(), options, When::kAwaited)
+                   data.size(), options, Progress::kCaller)
         .wait();
   }
   template <Reducible T>
   [[nodiscard]] Work broadcast_async(std::span<T> data, int root, const CallOptions& options = {}) {
     return start_in_place(Collective::kBroadcast, ReduceOp::kSum, root, dtype_of<T>(), data.data(),
-                          data.size(), options, When::kNow);
+                          data.size(), options, Progress::kThread);
   }
 
   /// Returns once every rank has come here.
@@ -207,8 +207,6 @@ class Communicator {
   [[nodiscard]] Ledger take_ledger();
 
  private:
-  // kAwaited: the caller waits at once, so nobody else needs to be woken to advance the call.
-  enum class When : std::uint8_t { kNow, kAwaited };
   [[nodiscard]] Work start(Collective what,
                            ReduceOp op,
                            Dtype dtype,
@@ -218,7 +216,7 @@ class Communicator {
                            void* out,
                            std::size_t out_count,
                            const CallOptions& options,
-                           When when);
+                           Progress progress);
   [[nodiscard]] Work start_in_place(Collective what,
                                     ReduceOp op,
                                     int root,
@@ -226,7 +224,7 @@ class Communicator {
                                     void* data,
                                     std::size_t count,
                                     const CallOptions& options,
-                                    When when);
+                                    Progress progress);
 
   [[nodiscard]] Context& context() const;
 

@@ -80,7 +80,9 @@ Context::Context(ContextOptions options)
                 issued_) {
   PACELINE_ASSERT(world_ == 1 || (fabric_ && control_), "a world without links");
   if (world_ == 1) return;
-  if (fabric_->worth_spinning() && world_ <= net::usable_cores()) spin_ = kSpin;
+  const int ranks_per_core = (world_ - 1) / net::usable_cores() + 1;
+  crowded_ = ranks_per_core > 1;
+  if (fabric_->worth_spinning()) spin_ = kSpin * ranks_per_core;
   try {
     progress_thread_ = std::jthread([this] { progress(); });
     listener_ = std::jthread([this] { listen(); });
@@ -123,10 +125,6 @@ Work Context::start(const Call& call, Buffer in, Buffer out) {
     }
   }
   return {shared_from_this(), std::move(state)};
-}
-
-Work Context::start_awaited(const Call& call, Buffer in, Buffer out) {
-  return {shared_from_this(), issue(call, in, out)};
 }
 
 Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer& out) {

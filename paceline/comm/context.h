@@ -62,7 +62,6 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void abort(const std::string& reason) override;
   void abandon(const std::string& reason) override;
 
-  Work start_awaited(const Call& call, Buffer in, Buffer out) override;
   void wait(CallState& call);
 
   /// Fails what is in flight and closes the links. Idempotent; never waits for a peer.
@@ -156,6 +155,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::unique_ptr<store::Control> control_;  // until shut_down()
   IssuedCalls issued_;
   Clock::duration spin_{};
+  bool crowded_ = false;  // more ranks than cores
 
   // the driver's
   Executor executor_;

@@ -2,6 +2,7 @@
 // The driver's side of the engine: advances the executor, sleeps, notices stalls.
 #include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "paceline/base/error.h"
@@ -139,7 +140,7 @@ void Context::rest() {
   const auto now = Clock::now();
   if (!std::exchange(idle_, true)) idle_since_ = now;
   if (now - idle_since_ < spin_) {
-    pause_cpu();
+    crowded_ ? std::this_thread::yield() : pause_cpu();
     return;
   }
   const Deadline deadline = look_at_stalls(now);

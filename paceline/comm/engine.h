@@ -81,10 +81,6 @@ class Engine {
   ///         the text.
   ///         CommError if the engine is poisoned: the cause's code at first, then kAborted.
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
-  /// As start(), for a caller that waits at once: wakes nobody else to advance the call.
-  virtual Work start_awaited(const Call& call, Buffer in, Buffer out) {
-    return start(call, in, out);
-  }
 
   /// Memory that the links reach without a copy, if they can reach any; else ordinary memory.
   /// Aligned to 64 bytes; not cleared. Each rank's own business: nothing is sent. It outlives the

@@ -17,6 +17,7 @@
 #include "paceline/base/ledger.h"
 #include "paceline/base/types.h"
 #include "paceline/comm/communicator.h"
+#include "paceline/parallel/gradient_bytes.h"
 #include "paceline/parallel/module_holder.h"
 #include "paceline/parallel/tensor_tree.h"
 
@@ -64,12 +65,6 @@ struct DdpStatistics {
   /// other ranks' memory.
   std::uint64_t bytes_sent = 0;
   std::uint64_t formula_bytes_sent = 0;  ///< the same in closed form, as buckets were laid out
-};
-
-/// Of gradients, as their parameters' sizes say.
-struct GradientBytes {
-  std::uint64_t in_place = 0;  ///< were averaged where backward had left them
-  std::uint64_t copied = 0;    ///< were copied first
 };
 
 /// Why gradients were copied: how many, since construction.

@@ -112,6 +112,17 @@ void ShardReducer::take(const SharedParameters& shared) {
                       .values = values_of(i, gradient, shared)});
   }
   separate_overlaps();
+  bytes_ = count_taken();
+}
+
+GradientBytes ShardReducer::count_taken() const {
+  GradientBytes bytes;
+  for (const Taken& one : taken_) {
+    const bool in_place =
+        one.values.is_same(one.gradient) && (!arena_ || arena_->holds(one.gradient));
+    (in_place ? bytes.in_place : bytes.copied) += one.values.nbytes();
+  }
+  return bytes;
 }
 
 // For a.view(-1) + b.view(-1) the gradients of a and b are the same memory, and the pieces of a
@@ -163,9 +174,10 @@ void ShardReducer::reduce(const Round& round, const CallOptions& options) {
                   .count = round.count,
                   .label = options.label,
                   .timeout = options.timeout,
-                  .keeps = std::make_shared<std::pair<std::vector<Taken>, Region>>(taken_, shard_)};
+                  .keeps = std::make_shared<std::pair<std::vector<Taken>, Region>>(taken_, shard_),
+                  .progress = Progress::kCaller};
   comm_.engine()
-      .start_awaited(call, {round.dtype, round.count, pieces}, {round.dtype, own, {&shard, 1}})
+      .start(call, {round.dtype, round.count, pieces}, {round.dtype, own, {&shard, 1}})
       .wait();
 }
 

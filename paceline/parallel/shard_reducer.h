@@ -12,6 +12,7 @@
 
 #include "paceline/comm/communicator.h"
 #include "paceline/parallel/gradient_arena.h"
+#include "paceline/parallel/gradient_bytes.h"
 #include "paceline/parallel/shard_layout.h"
 #include "paceline/parallel/shared_parameters.h"
 
@@ -39,6 +40,8 @@ class ShardReducer {
   /// The same memory for all rounds of a type.
   [[nodiscard]] at::Tensor shard_of(const Round& round) const;
 
+  /// Of what was taken last.
+  [[nodiscard]] GradientBytes bytes() const noexcept { return bytes_; }
   /// Whether .grad has changed since take().
   [[nodiscard]] bool changed_since_take() const;
 
@@ -57,6 +60,7 @@ class ShardReducer {
   [[nodiscard]] at::Tensor values_of(std::size_t index,
                                      const at::Tensor& gradient,
                                      const SharedParameters& shared) const;
+  [[nodiscard]] GradientBytes count_taken() const;
   void separate_overlaps();
 
   const std::vector<NamedTensor> parameters_;
@@ -64,6 +68,7 @@ class ShardReducer {
   std::unique_ptr<GradientArena> arena_;  // none at world 1
   std::vector<at::Tensor> homes_;         // of small gradients
   std::vector<Taken> taken_;
+  GradientBytes bytes_;
   Region shard_;
 };
 

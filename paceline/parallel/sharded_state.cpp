@@ -41,10 +41,11 @@ void broadcast_shard(const Round& round,
                   .root = owner,
                   .count = count,
                   .label = options.label,
-                  .timeout = options.timeout};
+                  .timeout = options.timeout,
+                  .progress = Progress::kCaller};
   const Buffer buffer{round.dtype, count, pieces};
   const Buffer nothing{round.dtype, 0, {}};
-  comm.engine().start_awaited(call, comm.rank() == owner ? buffer : nothing, buffer).wait();
+  comm.engine().start(call, comm.rank() == owner ? buffer : nothing, buffer).wait();
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ void SharedOptimizer::set_weight_decay(std::size_t group, double weight_decay) {
 }
 std::size_t SharedOptimizer::group_count() const { return training_->rates().size(); }
 std::int64_t SharedOptimizer::steps() const { return training_->steps(); }
+GradientBytes SharedOptimizer::gradient_bytes() const { return training_->gradient_bytes(); }
 std::size_t SharedOptimizer::state_bytes() const { return training_->state_bytes(); }
 
 SharedSGD::SharedSGD(std::shared_ptr<::torch::nn::Module> module,

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/parallel/gradient_bytes.h"
 #include "paceline/parallel/module_holder.h"
 
 namespace torch::nn {
@@ -149,6 +150,9 @@ class SharedOptimizer {
 
   /// Steps made, those of a loaded state included. Not collective.
   [[nodiscard]] std::int64_t steps() const;
+  /// Of this rank's gradients in the last step, or since then clip_grad_norm(). In place are those
+  /// that lay where the other ranks could read them. Not collective.
+  [[nodiscard]] GradientBytes gradient_bytes() const;
   /// Bytes of optimizer state on this rank. Not collective.
   [[nodiscard]] std::size_t state_bytes() const;
 

@@ -48,6 +48,7 @@ class SharedTraining {
   [[nodiscard]] const SharedGroups& rates() const noexcept { return groups_; }
   void set_rates(std::size_t group, GroupRates rates);
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] GradientBytes gradient_bytes() const noexcept { return reducer_->bytes(); }
   [[nodiscard]] std::size_t state_bytes() const;
 
  private:

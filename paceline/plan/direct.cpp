@@ -63,7 +63,8 @@ void work_round(Builder& b, const Parts& parts, std::uint32_t round) {
 void all_rounds_resident(Builder& b, const Parts& parts) {
   for (std::uint32_t i = 0; i < b.slices(); ++i) b.post(ready(i), b.others());
   for (std::uint32_t i = 0; i < b.slices(); ++i) work_round(b, parts, i);
-  for (std::uint32_t i = 0; i < b.slices(); ++i) b.await(done(i), b.others());
+  // The last round's first: whoever has posted that has posted all, so one sleep is enough.
+  for (std::uint32_t i = b.slices(); i > 0; --i) b.await(done(i - 1), b.others());
 }
 
 // Round i begins, round i-1 is worked on, round i-2 ends: nobody waits for what has only just been
