@@ -33,7 +33,7 @@ constexpr const char* kBenchFooter =
     "  paceline bench allreduce --memory private     buffers that the links cannot reach\n"
     "  paceline bench reduce_scatter --link tcp      as between hosts, over loopback\n"
     "  paceline bench barrier -n 8                   also what a rank that waits uses of a core\n"
-    "  paceline bench step --help                    a training step, by DDP and alone\n"
+    "  paceline bench step --help                    a training step, by DDP, shared, and alone\n"
     "  paceline bench futex -n 8                     the least that sleeping and waking costs\n\n"
     "resident  memory from the communicator: where ranks share memory, nothing is copied\n"
     "private   ordinary memory\n"

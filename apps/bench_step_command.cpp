@@ -30,6 +30,8 @@ constexpr const char* kStepFooter =
     "  paceline bench step --model many              what a parameter costs\n\n"
     "local     each rank trains alone, all at the same time: nothing is averaged\n"
     "ddp       DistributedDataParallel\n"
+    "shared    SharedSGD or SharedAdam: parameters and state exist once, each rank updates a "
+    "share\n"
     "overhead  the median of what each step took longer than local's of the same turn\n"
     "in place  gradients that were averaged where backward had left them; copied: that were not\n\n"
     "mlp       3 x (linear 2048 to 2048, ReLU), linear to 10; 8 samples on each rank\n"
@@ -51,7 +53,7 @@ void add_step_flags(CLI::App& step, StepFlags& flags) {
   add_number(step, "-n", words.ranks, "ranks, 1 to 64 (2)")->type_name("N");
   step.add_option("--model", words.model, "mlp, cnn, gpt, gpt-wide or many (mlp)")->type_name("M");
   step.add_option("--optimizer", words.optimizer, "sgd or adam (sgd)")->type_name("O");
-  step.add_option("--mode", words.modes, "what is timed (local,ddp)")->type_name("A,B");
+  step.add_option("--mode", words.modes, "what is timed (local,ddp,shared)")->type_name("A,B");
   add_number(step, "--steps", words.steps, "that are measured, of each mode (30)")->type_name("S");
   step.add_option("--json", flags.json, "write all figures there")->type_name("FILE");
 }

@@ -19,7 +19,7 @@ constexpr std::array<StepModel, 5> kStepModels{{{"mlp", 12'609'546, 8},
                                                 {"gpt", 3'210'762, 8},
                                                 {"gpt-wide", 12'712'970, 16},
                                                 {"many", 512'000, 8}}};
-constexpr std::array kStepModes{StepMode::kLocal, StepMode::kDdp};
+constexpr std::array kStepModes{StepMode::kLocal, StepMode::kDdp, StepMode::kShared};
 
 StepModel model_from(const std::string& name) {
   std::string known;
@@ -34,12 +34,7 @@ StepMode mode_from(const std::string& name, const std::string& all) {
   for (const StepMode mode : kStepModes) {
     if (name == name_of(mode)) return mode;
   }
-  if (name == "shared") {
-    throw UsageError(fmt::format(
-        "--mode {}: this paceline has no optimizer of shared parameters yet; leave shared out",
-        all));
-  }
-  throw UsageError(fmt::format("--mode {}: '{}' must be one of local, ddp", all, name));
+  throw UsageError(fmt::format("--mode {}: '{}' must be one of local, ddp, shared", all, name));
 }
 
 std::vector<StepMode> modes_from(const std::string& text) {
@@ -58,7 +53,14 @@ std::vector<StepMode> modes_from(const std::string& text) {
 
 }  // namespace
 
-const char* name_of(StepMode mode) noexcept { return mode == StepMode::kLocal ? "local" : "ddp"; }
+const char* name_of(StepMode mode) noexcept {
+  switch (mode) {
+    case StepMode::kLocal: return "local";
+    case StepMode::kDdp: return "ddp";
+    case StepMode::kShared: return "shared";
+  }
+  return "?";
+}
 
 StepOptions step_options_from(const StepWords& words) {
   if (words.ranks < 1 || words.ranks > kMostStepRanks) {

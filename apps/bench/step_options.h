@@ -13,9 +13,10 @@ namespace paceline::apps {
 enum class StepMode : std::uint8_t {
   kLocal,  ///< alone, while the others do the same
   kDdp,    ///< DistributedDataParallel
+  kShared  ///< SharedSGD or SharedAdam
 };
 
-/// "local", "ddp".
+/// "local", "ddp", "shared".
 [[nodiscard]] const char* name_of(StepMode mode) noexcept;
 
 struct StepModel {
@@ -29,7 +30,7 @@ struct StepWords {
   int ranks = 2;
   std::string model = "mlp";
   std::string optimizer = "sgd";
-  std::string modes = "local,ddp";
+  std::string modes = "local,ddp,shared";
   std::int64_t steps = 30;
 };
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/yardsticks.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "apps/bench/shared_address.h"
 #include "paceline/kernel/fold.h"
+#include "paceline/net/host.h"
 
 namespace paceline::apps {
 namespace {
@@ -44,7 +46,7 @@ std::vector<kernel::Target> targets_of(const std::vector<std::byte*>& addresses)
   return targets;
 }
 
-/// What this rank does in the collective, if nobody waits for anybody.
+/// What `rank` does in the collective, if nobody waits for anybody.
 Fold fold_of(Collective what,
              Dtype dtype,
              int rank,
@@ -83,10 +85,17 @@ std::function<void()> roofline_of(Communicator& comm,
   const auto in = shared_addresses(comm, options, exercise.in);
   const auto out = shared_addresses(comm, options, exercise.out);
   if (in.empty() || out.empty()) return {};
-  const bool whole = *options.what == Collective::kBroadcast;
-  if (whole && comm.rank() == 0) return [] {};
-  const Range part = whole ? Range{0, count} : comm.shard(count);
-  return fold_of(*options.what, options.dtype, comm.rank(), part, in, out);
+  std::vector<Fold> shares;
+  const int runners = std::min(comm.world_size(), net::usable_cores());
+  for (int rank = comm.rank(); comm.rank() < runners && rank < comm.world_size(); rank += runners) {
+    const bool whole = *options.what == Collective::kBroadcast;
+    if (whole && rank == 0) continue;  // the others fetch it
+    const Range part = whole ? Range{0, count} : comm.shard_of(rank, count);
+    shares.push_back(fold_of(*options.what, options.dtype, rank, part, in, out));
+  }
+  return [shares] {
+    for (const Fold& share : shares) share();
+  };
 }
 
 std::function<void()> copy_of(Communicator& comm,

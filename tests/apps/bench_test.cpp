@@ -381,16 +381,26 @@ TEST(BenchCommand, times_steps_of_training) {
   EXPECT_EQ(json["model"], "cnn");
   EXPECT_EQ(json["parameters"], 1'199'882);
   EXPECT_EQ(json["rows"][0]["mode"], "local");
-  const auto& ddp = json["rows"][1];
-  EXPECT_EQ(ddp["mode"], "ddp");
-  EXPECT_EQ(ddp["optimizer"], "sgd");
-  EXPECT_LE(ddp["step_ms"]["min"], ddp["step_ms"]["median"]);
-  EXPECT_TRUE(ddp["overhead_ms"].is_number());
-  const std::int64_t in_place = ddp["bytes_in_place"], copied = ddp["bytes_copied"];
-  EXPECT_EQ(in_place + copied, 4 * 1'199'882);
-  if (json["link"] == "shm") {
+  const std::vector<std::string> modes{"local", "ddp", "shared"};
+  ASSERT_EQ(json["rows"].size(), modes.size());
+  for (std::size_t i = 1; i < modes.size(); ++i) {
+    const auto& row = json["rows"][i];
+    EXPECT_EQ(row["mode"], modes[i]);
+    EXPECT_EQ(row["optimizer"], "sgd");
+    EXPECT_LE(row["step_ms"]["min"], row["step_ms"]["median"]);
+    EXPECT_TRUE(row["overhead_ms"].is_number());
+    const std::int64_t in_place = row["bytes_in_place"], copied = row["bytes_copied"];
+    EXPECT_EQ(in_place + copied, 4 * 1'199'882);
     EXPECT_GT(in_place, 99 * copied);
   }
+}
+
+TEST(BenchCommand, says_that_shared_steps_need_shared_memory) {
+  test::Command command({"bench", "step", "-n", "2", "--model", "cnn", "--steps", "1"},
+                        {"PACELINE_LINK=tcp"});
+  EXPECT_FALSE(command.finish().ok());
+  EXPECT_NE(command.error().find("leave it out: --mode local,ddp"), std::string::npos)
+      << command.error();
 }
 #endif
 
@@ -402,9 +412,8 @@ TEST(BenchCommand, refuses_steps_that_cannot_be_taken) {
   test::expect_usage_error({"bench", "step", "--optimizer", "lion"},
                            "--optimizer 'lion': must be one of sgd, adam");
   test::expect_usage_error({"bench", "step", "--mode", "local,dp"},
-                           "--mode local,dp: 'dp' must be one of local, ddp");
+                           "--mode local,dp: 'dp' must be one of local, ddp, shared");
   test::expect_usage_error({"bench", "step", "--mode", "ddp,ddp"}, "ddp stands there twice");
-  test::expect_usage_error({"bench", "step", "--mode", "shared"}, "leave shared out");
 }
 
 TEST(BenchCommand, refuses_before_any_rank_starts) {

@@ -6,43 +6,47 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "apps/bench/together.h"
 #include "apps/bench/torch/step_models.h"
+#include "paceline/base/error.h"
 #include "paceline/parallel/distributed_data_parallel.h"
 #include "paceline/parallel/gradient_arena.h"
+#include "paceline/parallel/shared_optimizer.h"
 
 namespace paceline::apps {
 namespace {
 
 constexpr int kWarmUpSteps = 5;
 constexpr std::int64_t kTargets = 10;
+constexpr double kAdamRate = 1e-4;
+constexpr double kSgdRate = 1e-3;
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
                                                         std::vector<torch::Tensor> parameters) {
-  if (name == "adam") return std::make_unique<torch::optim::Adam>(std::move(parameters), 1e-4);
-  return std::make_unique<torch::optim::SGD>(std::move(parameters), 1e-3);
+  if (name == "adam") return std::make_unique<torch::optim::Adam>(std::move(parameters), kAdamRate);
+  return std::make_unique<torch::optim::SGD>(std::move(parameters), kSgdRate);
 }
 
 /// One mode's model on one rank.
 class StepTrainer {
  public:
-  StepTrainer(const StepOptions& options, std::shared_ptr<Model> model, torch::Tensor batch)
+  StepTrainer(std::shared_ptr<Model> model, torch::Tensor batch)
       : model_(std::move(model)),
         batch_(std::move(batch)),
-        targets_(torch::arange(batch_.size(0)) % kTargets),
-        optimizer_(make_optimizer(options.optimizer, model_->parameters())) {}
+        targets_(torch::arange(batch_.size(0)) % kTargets) {}
   StepTrainer(const StepTrainer&) = delete;
   StepTrainer& operator=(const StepTrainer&) = delete;
   virtual ~StepTrainer() = default;
 
   void step() {
     const std::int64_t begin = now_ns();
-    optimizer_->zero_grad();
+    drop_gradients();
     backward(torch::nn::functional::cross_entropy(forward(batch_), targets_));
-    optimizer_->step();
+    update();
     times_ns_.push_back(now_ns() - begin);
   }
 
@@ -57,12 +61,27 @@ class StepTrainer {
  protected:
   virtual torch::Tensor forward(const torch::Tensor& x) { return model_->forward(x); }
   virtual void backward(const torch::Tensor& loss) { loss.backward(); }
+  virtual void drop_gradients() = 0;
+  virtual void update() = 0;
 
  private:
   std::shared_ptr<Model> model_;
   torch::Tensor batch_, targets_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::vector<std::int64_t> times_ns_;
+};
+
+/// With an optimizer of LibTorch.
+class TorchTrainer : public StepTrainer {
+ public:
+  TorchTrainer(const StepOptions& options, std::shared_ptr<Model> model, torch::Tensor batch)
+      : StepTrainer(std::move(model), std::move(batch)),
+        optimizer_(make_optimizer(options.optimizer, this->model().parameters())) {}
+
+ private:
+  void drop_gradients() override { optimizer_->zero_grad(); }
+  void update() override { optimizer_->step(); }
+
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
 std::vector<NamedTensor> parameters_of(const Model& model) {
@@ -72,13 +91,13 @@ std::vector<NamedTensor> parameters_of(const Model& model) {
 }
 
 /// Its gradients are born where those of DDP are, so that only averaging makes the difference.
-class LocalTrainer final : public StepTrainer {
+class LocalTrainer final : public TorchTrainer {
  public:
   LocalTrainer(const StepOptions& options,
                std::shared_ptr<Model> model,
                torch::Tensor batch,
                Communicator& comm)
-      : StepTrainer(options, std::move(model), std::move(batch)) {
+      : TorchTrainer(options, std::move(model), std::move(batch)) {
     const auto engine = comm.share_engine();
     if (comm.world_size() == 1 || !engine->shares_memory()) return;
     arena_ = std::make_unique<GradientArena>(engine, parameters_of(this->model()));
@@ -94,13 +113,13 @@ class LocalTrainer final : public StepTrainer {
   std::unique_ptr<GradientArena> arena_;
 };
 
-class DdpTrainer final : public StepTrainer {
+class DdpTrainer final : public TorchTrainer {
  public:
   DdpTrainer(const StepOptions& options,
              const std::shared_ptr<Model>& model,
              torch::Tensor batch,
              Communicator& comm)
-      : StepTrainer(options, model, std::move(batch)), ddp_(model, comm) {}
+      : TorchTrainer(options, model, std::move(batch)), ddp_(model, comm) {}
 
   [[nodiscard]] GradientBytes gradient_bytes() const override { return ddp_.stats().last_step; }
 
@@ -110,6 +129,40 @@ class DdpTrainer final : public StepTrainer {
   DistributedDataParallel<Model> ddp_;
 };
 
+class SharedTrainer final : public StepTrainer {
+ public:
+  SharedTrainer(const StepOptions& options,
+                const std::shared_ptr<Model>& model,
+                torch::Tensor batch,
+                Communicator& comm)
+      : StepTrainer(model, std::move(batch)) {
+    if (options.optimizer == "adam") {
+      adam_.emplace(model, comm, SharedAdamOptions{.lr = kAdamRate});
+    } else {
+      sgd_.emplace(model, comm, SharedSgdOptions{.lr = kSgdRate});
+    }
+  }
+
+  [[nodiscard]] GradientBytes gradient_bytes() const override {
+    return optimizer().gradient_bytes();
+  }
+
+ private:
+  SharedOptimizer& optimizer() {
+    if (adam_) return *adam_;
+    return *sgd_;
+  }
+  [[nodiscard]] const SharedOptimizer& optimizer() const {
+    if (adam_) return *adam_;
+    return *sgd_;
+  }
+  void drop_gradients() override { optimizer().zero_grad(); }
+  void update() override { optimizer().step(); }
+
+  std::optional<SharedAdam> adam_;
+  std::optional<SharedSGD> sgd_;
+};
+
 std::unique_ptr<StepTrainer> make_step_trainer(StepMode mode,
                                                const StepOptions& options,
                                                const torch::Tensor& batch,
@@ -117,7 +170,18 @@ std::unique_ptr<StepTrainer> make_step_trainer(StepMode mode,
   torch::manual_seed(0);
   auto model = make_step_model(options.model);
   if (mode == StepMode::kDdp) return std::make_unique<DdpTrainer>(options, model, batch, comm);
+  if (mode == StepMode::kShared) {
+    return std::make_unique<SharedTrainer>(options, model, batch, comm);
+  }
   return std::make_unique<LocalTrainer>(options, model, batch, comm);
+}
+
+void require_links_for(const StepOptions& options, Communicator& comm) {
+  const bool shared = std::ranges::find(options.modes, StepMode::kShared) != options.modes.end();
+  if (!shared || comm.world_size() == 1 || comm.share_engine()->shares_memory()) return;
+  const std::string why = comm.link_reason().empty() ? "" : " (" + comm.link_reason() + ")";
+  throw UsageError("mode shared needs ranks that share memory, and these are joined by " +
+                   comm.link() + why + "; leave it out: --mode local,ddp");
 }
 
 /// One step of each in turn, and then in the other order: what comes first is not always the same.
@@ -159,6 +223,7 @@ ModeTimes times_of(const StepTrainer& trainer, StepMode mode, Communicator& comm
 }  // namespace
 
 StepFigures train_steps(Communicator& comm, const StepOptions& options) {
+  require_links_for(options, comm);
   at::set_num_threads(1);
   torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 1);
   const torch::Tensor batch = make_step_batch(options.model);
