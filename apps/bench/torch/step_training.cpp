@@ -3,6 +3,10 @@
 
 #include <torch/torch.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -163,6 +167,15 @@ class SharedTrainer final : public StepTrainer {
   std::optional<SharedSGD> sgd_;
 };
 
+/// Else each step's gradients go back to the system, and whose pages come anew decides the times.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
 std::unique_ptr<StepTrainer> make_step_trainer(StepMode mode,
                                                const StepOptions& options,
                                                const torch::Tensor& batch,
@@ -224,6 +237,7 @@ ModeTimes times_of(const StepTrainer& trainer, StepMode mode, Communicator& comm
 
 StepFigures train_steps(Communicator& comm, const StepOptions& options) {
   require_links_for(options, comm);
+  keep_freed_memory();
   at::set_num_threads(1);
   torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 1);
   const torch::Tensor batch = make_step_batch(options.model);
