@@ -4,13 +4,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
-LIMIT_S = 1800
+from turns import (VENV, add_common_options, cells, check_common_options, header, list_of, play_round, ratio, run, run_paceline,
+                   run_torch_ranks, stop_what_was_started, write_json)
+
 
 
 def size_from(text):
@@ -28,80 +25,48 @@ def ranks_from(text):
     return int(text)
 
 
-def list_of(read):
-    return lambda text: [read(part) for part in text.split(",")]
-
-
 def parse():
     parser = argparse.ArgumentParser(prog="run.sh collectives", description=__doc__)
     parser.add_argument("--ranks", type=list_of(ranks_from), default=[2, 4, 8], help="numbers of ranks (2,4,8)")
     parser.add_argument("--sizes", type=list_of(size_from), default=[4 << 10, 1 << 20, 25 << 20, 100 << 20],
                         help="bytes of the buffers (4K,1M,25M,100M)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant (5)")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each size and turn (0.5)")
     parser.add_argument("--link", default="auto", help="ours: auto, shm or tcp (auto)")
-    parser.add_argument("--json", help="write all figures there")
-    parser.add_argument("--paceline", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--bin", required=True, help=argparse.SUPPRESS)
+    add_common_options(parser, rounds=5)
     options = parser.parse_args()
-    if options.rounds < 1 or options.seconds <= 0:
-        parser.error("--rounds must be at least 1, --seconds above 0")
+    check_common_options(parser, options)
+    if options.seconds <= 0:
+        parser.error("--seconds must be above 0")
     return options
-
-
-def stop(who, done):
-    raise SystemExit(f"{who} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
-
-
-def run(who, command):
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S)
-    if done.returncode != 0:
-        stop(who, done)
-    return done.stdout
 
 
 class Contest:
     def __init__(self, options):
         self.options = options
-        self.bin = options.bin
 
     def ours(self, world, what, memory="resident", dtype="f32"):
-        link = self.options.link
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "bench.json")
-            command = [self.options.paceline, "bench", what, "-n", str(world), "--link", link, "--json", file,
-                       "--seconds", str(self.options.seconds)]
-            if what != "futex":
-                command += ["--memory", memory, "--dtype", dtype, "--sizes", self.sizes(dtype)]
-            run("paceline", command)
-            with open(file, encoding="utf-8") as text:
-                return json.load(text)
+        arguments = ["-n", world, "--link", self.options.link, "--seconds", self.options.seconds]
+        if what != "futex":
+            arguments += ["--memory", memory, "--dtype", dtype, "--sizes", self.sizes(dtype)]
+        return run_paceline(self.options, what, arguments)
 
     def sizes(self, dtype):
         """As many elements of each type."""
         return ",".join(str(size // 2 if dtype == "bf16" else size) for size in self.options.sizes)
 
     def gloo(self, world, dtype="f32"):
-        with tempfile.TemporaryDirectory() as folder:
-            rest = [os.path.join(folder, "meeting"), str(self.options.seconds), dtype, *self.sizes(dtype).split(",")]
-            ranks = [subprocess.Popen([sys.executable, f"{HERE}/gloo_allreduce.py", str(r), str(world), *rest],
-                                      env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                     for r in range(world)]
-            outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
-        for rank, (out, err) in zip(ranks, outputs):
-            if rank.returncode != 0:
-                stop("Gloo", subprocess.CompletedProcess([], rank.returncode, out, err))
-        return json.loads(outputs[0][0].splitlines()[-1])
+        rest = [self.options.seconds, dtype, *self.sizes(dtype).split(",")]
+        return run_torch_ranks(self.options, "Gloo", "gloo_allreduce.py", world, rest)
 
     def mpi(self, world):
-        command = [f"{self.bin}/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(world)]
+        command = [f"{VENV}/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(world)]
         command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        command += [f"{self.bin}/mpi_allreduce", str(self.options.seconds), *map(str, self.options.sizes)]
-        return json.loads(run("Open MPI", command).splitlines()[-1])
+        command += [f"{VENV}/mpi_allreduce", str(self.options.seconds), *map(str, self.options.sizes)]
+        return json.loads(run("Open MPI", command, self.options.limit).splitlines()[-1])
 
     def contestants(self, world):
-        """In the order of their turns; a futex needs shared memory."""
-        everybody = {
+        """In the order of their turns."""
+        return {
             "ours": lambda: self.ours(world, "allreduce"),
             "gloo": lambda: self.gloo(world),
             "mpi": lambda: self.mpi(world),
@@ -109,29 +74,28 @@ class Contest:
             "gloo_bf16": lambda: self.gloo(world, "bf16"),
             "ours_bf16": lambda: self.ours(world, "allreduce", dtype="bf16"),
         }
-        return everybody
 
     def single_copy(self):
         """Open MPI's ways to read another process's memory, as it lists them itself."""
-        lines = run("ompi_info", [f"{self.bin}/bin/ompi_info"]).splitlines()
+        lines = run("ompi_info", [f"{VENV}/bin/ompi_info"], self.options.limit).splitlines()
         names = [line.split(":")[1].split()[0] for line in lines if "MCA smsc:" in line]
         version = [line.split(":")[1].strip() for line in lines if line.strip().startswith("Open MPI:")]
         return version[0], ", ".join(names) or "none"
 
 
 def futex_us(contest, world, link):
+    """A futex needs shared memory."""
     if link != "shm":
         return None
     return contest.ours(world, "futex")["rows"][0]["us"]["median"]
 
 
 def run_world(contest, world):
-    taken, futex = {}, []
+    contestants = contest.contestants(world)
+    taken, futex = {name: [] for name in contestants}, []
     for i in range(contest.options.rounds):
-        turns = list(contest.contestants(world).items())
-        for name, measure in turns if i % 2 == 0 else reversed(turns):
-            print(f"  N = {world}, round {i + 1} of {contest.options.rounds}: {name}", file=sys.stderr)
-            taken.setdefault(name, []).append(measure())
+        for name, report in play_round(contestants, i, f"N = {world}, round {i + 1} of {contest.options.rounds}"):
+            taken[name].append(report)
         one = futex_us(contest, world, taken["ours"][0]["link"])
         futex += [] if one is None else [one]
     return taken, futex
@@ -139,10 +103,6 @@ def run_world(contest, world):
 
 def median_us(reports, row, key="median"):
     return statistics.median(report["rows"][row]["us"][key] for report in reports)
-
-
-def ratio(a, b):
-    return None if a is None or b is None else a / b
 
 
 def yardstick(reports, row, key):
@@ -184,18 +144,18 @@ COLUMNS = [("ours us", lambda row: row["us"]["ours"]), ("p99 us", lambda row: ro
 def print_row(row):
     size = row["bytes"]
     name = f"{size >> 20}M" if size % (1 << 20) == 0 else f"{size >> 10}K" if size % 1024 == 0 else str(size)
-    cells = [column(row) for _, column in COLUMNS]
-    print(f"{row['ranks']:5d} {name:>6}", *("         -" if cell is None else f"{cell:10.2f}" for cell in cells), flush=True)
+    print(f"{row['ranks']:5d} {name:>6} {cells(row, COLUMNS)}", flush=True)
 
 
 def main():
     options = parse()
+    stop_what_was_started()
     contest = Contest(options)
     version, single_copy = contest.single_copy()
     print(f"all-reduce in place, f32 unless it says bf16 (as many elements); microseconds, medians of "
           f"{options.rounds} rounds of medians, in turns\nOpen MPI {version}, single copy by: {single_copy}; its waiting ranks "
           f"spin, and yield where there are more of them than cores\n")
-    print(f"{'ranks':>5} {'bytes':>6}", *(f"{name:>10}" for name, _ in COLUMNS), flush=True)
+    print(f"{'ranks':>5} {'bytes':>6} {header(COLUMNS)}", flush=True)
     rows, links, torch = [], {}, ""
     for world in options.ranks:
         taken, futex = run_world(contest, world)
@@ -205,10 +165,8 @@ def main():
             rows.append(row)
     print(f"\nPyTorch {torch}; ours over {', '.join(sorted(set(links.values())))}. gloo/ours 5.00: Gloo takes five times "
           f"as long. /roofline, /memcpy, /futex: ours over these; best: the best stretch's over memcpy")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"openmpi": version, "single_copy": single_copy, "torch": torch, "links": links,
-                       "rounds": options.rounds, "rows": rows}, file, indent=1)
+    write_json(options.json, {"openmpi": version, "single_copy": single_copy, "torch": torch, "links": links,
+                              "rounds": options.rounds, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -9,19 +9,21 @@ venv="$here/.venv"
 usage() {
   cat <<'TEXT'
 Usage: bench/peers/run.sh collectives [OPTIONS]   all-reduce: ours, Gloo, Open MPI, in turns
-       bench/peers/run.sh steps [OPTIONS]         training steps of PyTorch's DDP and of PyTorch alone
+       bench/peers/run.sh steps [OPTIONS]         training steps: ours, PyTorch's DDP, in turns
        bench/peers/run.sh install                 only fetch the peers
 
 What is needed is installed into bench/peers/.venv: Open MPI (7 MB) and PyTorch 2.15. The PyTorch that
 paceline is built with (.deps, from make setup, or $PACELINE_LIBTORCH) is used again if it is a Python
 wheel and its version of Python is here; CUDA's libraries are not needed. Else PyTorch is fetched, with
 all it needs (several GB, once).
-Ours is build/release/paceline: build it first (make build, or cmake --preset release).
+Ours is build/release/paceline, with paceline-step beside it: build it first (make build, or cmake
+--preset release). Another one: --paceline PATH, or PEERS_PACELINE=PATH.
 
   run.sh collectives                                  5 rounds of N = 2, 4, 8; about ten minutes
   run.sh collectives --ranks 2 --sizes 4K,25M         quicker
   run.sh collectives --json table.json                all figures
-  run.sh steps --ranks 2 --models mlp --json steps.json
+  run.sh steps                                        3 rounds of all models, N = 1, 2, 4
+  run.sh steps --ranks 2 --models mlp --optimizers sgd,adam --json steps.json
 
 `run.sh collectives --help` and `run.sh steps --help` list the options. Let the machine be quiet.
 TEXT
@@ -112,20 +114,24 @@ install() {
   "$venv/bin/mpicc" -O2 -o "$venv/mpi_allreduce" "$here/mpi_allreduce.c"
 }
 
+# compare SCRIPT OPTIONS: first a look at the options, which needs no peer.
+compare() {
+  local script="$here/$1"
+  shift
+  python3 "$script" --check "$@"
+  local option
+  for option in "$@"; do
+    [[ "$option" != -h && "$option" != --help ]] || return 0
+  done
+  install
+  exec "$venv/bin/python" "$script" "$@"
+}
+
 what="${1:-}"
 [[ $# -gt 0 ]] && shift
 case "$what" in
-  collectives)
-    [[ -x "$root/build/release/paceline" ]] || fail "build/release/paceline is missing; build it first: cmake --preset release && cmake --build --preset release"
-    install
-    export LD_LIBRARY_PATH="$venv/cuda_stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    exec "$venv/bin/python" "$here/compare.py" --paceline "$root/build/release/paceline" --bin "$venv" "$@"
-    ;;
-  steps)
-    install
-    export LD_LIBRARY_PATH="$venv/cuda_stand_ins${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    exec "$venv/bin/python" "$here/step_peer.py" "$@"
-    ;;
+  collectives) compare compare.py "$@" ;;
+  steps) compare compare_steps.py "$@" ;;
   install) install ;;
   -h | --help | help) usage ;;
   "") usage >&2 && exit 2 ;;
