@@ -4,8 +4,8 @@ ratios. Called by run.sh. One rank, and the model `many`, are ours alone."""
 import argparse
 import statistics
 
-from turns import (add_common_options, cells, check_common_options, header, list_of, one_of, play_round, ratio, run_paceline,
-                   run_torch_ranks, stop_what_was_started, write_json)
+from turns import (ENVIRONMENT, KEEP_MEMORY, add_common_options, cells, check_common_options, header, list_of, one_of,
+                   play_round, ratio, run_paceline, run_torch_ranks, stop_what_was_started, write_json)
 
 MODELS = ["mlp", "cnn", "gpt", "gpt-wide", "many"]
 WITHOUT_PEER = ["many"]
@@ -28,8 +28,12 @@ def parse():
                         help="of ours (local,ddp,shared)")
     parser.add_argument("--steps", type=int, default=30, help="that are measured, of each mode in each turn (30)")
     add_common_options(parser, rounds=3)
+    parser.add_argument("--keep-memory", action="store_true",
+                        help="malloc keeps what is freed, on both sides: else PyTorch's gradients are new pages in each step")
     options = parser.parse_args()
     check_common_options(parser, options, beside=["paceline-step"])
+    if options.keep_memory:
+        ENVIRONMENT.update(KEEP_MEMORY)
     if options.steps < 1:
         parser.error("--steps must be at least 1")
     return options

@@ -94,6 +94,10 @@ std::vector<NamedTensor> parameters_of(const Model& model) {
   return parameters;
 }
 
+bool has_arena(Communicator& comm) {
+  return comm.world_size() > 1 && comm.share_engine()->shares_memory();
+}
+
 /// Its gradients are born where those of DDP are, so that only averaging makes the difference.
 class LocalTrainer final : public TorchTrainer {
  public:
@@ -102,9 +106,8 @@ class LocalTrainer final : public TorchTrainer {
                torch::Tensor batch,
                Communicator& comm)
       : TorchTrainer(options, std::move(model), std::move(batch)) {
-    const auto engine = comm.share_engine();
-    if (comm.world_size() == 1 || !engine->shares_memory()) return;
-    arena_ = std::make_unique<GradientArena>(engine, parameters_of(this->model()));
+    if (!has_arena(comm)) return;
+    arena_ = std::make_unique<GradientArena>(comm.share_engine(), parameters_of(this->model()));
   }
 
  private:
@@ -167,7 +170,8 @@ class SharedTrainer final : public StepTrainer {
   std::optional<SharedSGD> sgd_;
 };
 
-/// Else each step's gradients go back to the system, and whose pages come anew decides the times.
+/// Where gradients have no arena they would go back to the system after each step, and how often
+/// their pages come anew would decide the times.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_MAX, 0);
@@ -237,7 +241,7 @@ ModeTimes times_of(const StepTrainer& trainer, StepMode mode, Communicator& comm
 
 StepFigures train_steps(Communicator& comm, const StepOptions& options) {
   require_links_for(options, comm);
-  keep_freed_memory();
+  if (!has_arena(comm)) keep_freed_memory();
   at::set_num_threads(1);
   torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 1);
   const torch::Tensor batch = make_step_batch(options.model);
