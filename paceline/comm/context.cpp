@@ -254,7 +254,7 @@ void Context::wait(CallState& call) {
         --waiting_;
         continue;
       }
-      const std::exception_ptr broken = drive_with_role(lock, &call);
+      const std::exception_ptr broken = drive_with_role(lock, &call, Patience::kWaits);
       if (waiting_ > 0 || stopped_) changed_.notify_all();
       if (broken) std::rethrow_exception(broken);
     }

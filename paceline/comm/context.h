@@ -53,6 +53,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   ~Context() override;
 
   Work start(const Call& call, Buffer in, Buffer out) override;
+  void advance() override;
   Region allocate(std::size_t bytes) override;
   [[nodiscard]] bool shares_memory() const noexcept override;
   /// Where memory from allocate() lies in this rank's segment.
@@ -108,13 +109,18 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void throw_if_closed(const Descriptor& descriptor) PACELINE_REQUIRES(mutex_);
 
   // context_driver.cpp: the driver's side, without the lock
-  [[nodiscard]] std::exception_ptr drive_with_role(MutexLock& lock, const CallState* target)
+  /// Whether a driver that cannot move anything rests until it can, or gives up its role.
+  enum class Patience : std::uint8_t { kWaits, kNone };
+  [[nodiscard]] std::exception_ptr drive_with_role(MutexLock& lock,
+                                                   const CallState* target,
+                                                   Patience patience)
       PACELINE_REQUIRES(mutex_) PACELINE_NO_THREAD_SAFETY_ANALYSIS;
-  void drive(const CallState* target);
+  void drive(const CallState* target, Patience patience);
+  void excuse_absence();
   void progress();
   [[nodiscard]] bool progress_needed() const PACELINE_REQUIRES(mutex_);
   void take_intake();
-  [[nodiscard]] bool drive_once(const CallState* target);
+  [[nodiscard]] bool drive_once(const CallState* target, Patience patience);
   void on_failure(std::exception_ptr error);
   void retire(const std::vector<CallPtr>& calls);
   void rest();
@@ -161,7 +167,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   Executor executor_;
   std::vector<CallPtr> taken_;  // from the intake, not in the executor yet
   unsigned busy_turns_ = 0;
-  bool idle_ = false;  // nothing has moved since idle_since_
+  Clock::time_point left_{};  // when the last driver gave up its role
+  bool idle_ = false;         // nothing has moved since idle_since_
   Clock::time_point idle_since_{};
 
   // flags that the driver polls without the lock

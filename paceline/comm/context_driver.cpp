@@ -34,22 +34,32 @@ void Context::progress() {
   for (;;) {
     while (!stopped_ && !progress_needed()) work_.wait(lock);
     if (stopped_) return;
-    (void)drive_with_role(lock, nullptr);
+    (void)drive_with_role(lock, nullptr, Patience::kWaits);
     if (open_.empty()) progress_wanted_ = false;
     changed_.notify_all();
   }
 }
 
+void Context::advance() {
+  MutexLock lock(mutex_);
+  if (driving_ || open_.empty()) return;
+  (void)drive_with_role(lock, nullptr, Patience::kNone);
+  if (waiting_ > 0 || stopped_) changed_.notify_all();
+}
+
 // Gives the role back whatever happens.
-std::exception_ptr Context::drive_with_role(MutexLock& lock, const CallState* target) {
+std::exception_ptr Context::drive_with_role(MutexLock& lock,
+                                            const CallState* target,
+                                            Patience patience) {
   std::exception_ptr broken;
   driving_ = true;
   lock.unlock();
   try {
-    drive(target);
+    drive(target, patience);
   } catch (...) {
     broken = std::current_exception();
   }
+  left_ = Clock::now();
   lock.lock();
   driving_ = false;
   return broken;
@@ -59,10 +69,19 @@ bool Context::progress_needed() const {
   return progress_wanted_ && !driving_ && waiting_ == 0 && !open_.empty();
 }
 
-void Context::drive(const CallState* target) {
+// While there was no driver no call could move: that time is nobody's stall.
+void Context::excuse_absence() {
+  const auto now = Clock::now();
+  for (const CallPtr& call : executor_.in_flight()) {
+    call->still_since = std::min(now, call->still_since + (now - left_));
+  }
+}
+
+void Context::drive(const CallState* target, Patience patience) {
+  if (patience == Patience::kWaits) excuse_absence();
   for (bool ended = false; !ended;) {
     try {
-      ended = drive_once(target);
+      ended = drive_once(target, patience);
     } catch (const std::exception&) {
       on_failure(std::current_exception());
     }
@@ -70,7 +89,7 @@ void Context::drive(const CallState* target) {
 }
 
 // One turn. @return whether the driver's work is done.
-bool Context::drive_once(const CallState* target) {
+bool Context::drive_once(const CallState* target, Patience patience) {
   take_intake();
   obey_cause();
   const bool moved = executor_.advance();
@@ -84,6 +103,7 @@ bool Context::drive_once(const CallState* target) {
     return true;
   }
   if (!moved) {
+    if (patience == Patience::kNone) return true;
     rest();
   } else if (++busy_turns_ % kTurnsPerLook == 0) {  // one call may stand still while others move
     (void)look_at_stalls(Clock::now());
@@ -101,6 +121,7 @@ void Context::take_intake() {
   while (!taken_.empty()) {
     const CallPtr call = std::move(taken_.front());
     taken_.erase(taken_.begin());
+    call->still_since = Clock::now();
     executor_.add(call);
   }
 }

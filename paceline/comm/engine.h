@@ -82,6 +82,13 @@ class Engine {
   ///         CommError if the engine is poisoned: the cause's code at first, then kAborted.
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
 
+  /// Moves calls in flight as far as they go without waiting for anybody: for callers that have
+  /// other work to do. Does nothing while another thread moves them.
+  ///
+  /// Errors   None: a call that fails says so when it is waited for.
+  /// Threads  Any.
+  virtual void advance() = 0;
+
   /// Memory that the links reach without a copy, if they can reach any; else ordinary memory.
   /// Aligned to 64 bytes; not cleared. Each rank's own business: nothing is sent. It outlives the
   /// engine.

@@ -9,12 +9,13 @@
 namespace paceline {
 namespace {
 
-// Owners of the memory that are no reason to copy: `.grad` itself, and autograd's own hand on it,
-// unless somebody else holds that tensor too.
+// Owners of the memory that are no reason to copy: `.grad` itself, autograd's own hand on it, and
+// the tensor whose view that is, as of a linear layer's weight; unless somebody else holds these.
 std::size_t expected_owners(const at::Tensor& gradient, const at::Tensor& passing) {
   const bool passed_on = passing.defined() && passing.has_storage() && passing.use_count() == 1 &&
                          passing.is_alias_of(gradient);
-  return passed_on ? 2 : 1;
+  if (!passed_on) return 1;
+  return passing.is_view() && passing._base().use_count() == 1 ? 3 : 2;
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ Reducer::Reducer(std::string name,
       engine_(comm.share_engine()),
       caps_(options.caps),
       timeout_(options.timeout),
-      when_(options.when.value_or(engine_->shares_memory() ? When::kAtEnd : When::kInHook)),
+      driver_(
+          options.driver.value_or(engine_->shares_memory() ? Driver::kByHooks : Driver::kInHook)),
       alone_(comm.world_size() == 1),
       parameters_(std::move(parameters)),
       entries_(parameters_.size()) {
@@ -165,11 +166,16 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& passing) {
     if (backwards_done_ + 1 < expected_backwards_) return;
     note_arrival(index);
     if (may_leave_now()) make_ready(index, passing);
+    if (driver_ == Driver::kByHooks && next_start_ > 0) engine_->advance();
   });
 }
 
 // The one place that decides whether a gradient leaves while backward runs.
-bool Reducer::may_leave_now() const noexcept { return when_ == When::kInHook; }
+// By hooks, what comes in a backward within another one waits for the end: of a parameter that
+// several checkpointed parts use, another gradient may follow.
+bool Reducer::may_leave_now() const {
+  return driver_ == Driver::kInHook || running_.front() == current_backward();
+}
 
 void Reducer::note_arrival(std::size_t index) {
   if (!std::exchange(entries_[index].arrived, true) && !rebuilt_) arrival_.push_back(index);
@@ -210,7 +216,9 @@ void Reducer::put_into_bucket(std::size_t index, const at::Tensor& passing) {
 void Reducer::start_complete_buckets() {
   while (next_start_ < buckets_.size() && missing_in_[next_start_] == 0) {
     Bucket& bucket = buckets_[next_start_++];
-    if (!alone_) bucket.start(*engine_, timeout_, ending_ ? Progress::kCaller : Progress::kThread);
+    const bool by_thread = driver_ == Driver::kInHook && !ending_;
+    if (!alone_)
+      bucket.start(*engine_, timeout_, by_thread ? Progress::kThread : Progress::kCaller);
     ++statistics_.buckets_started;
     if (!ending_) ++statistics_.buckets_started_in_backward;
     statistics_.formula_bytes_sent +=

@@ -20,19 +20,20 @@
 
 namespace paceline {
 
-/// When complete buckets leave.
-enum class When : std::uint8_t {
-  kInHook,  ///< at once; the engine's thread advances them while backward goes on
-  kAtEnd    ///< when backward has ended; its thread advances them
+/// Who advances buckets. They leave as soon as they are complete.
+enum class Driver : std::uint8_t {
+  kInHook,  ///< the engine's thread, while backward goes on
+  kByHooks  ///< the thread of backward: at each gradient what the other ranks are ready for, and at
+            ///< the end the rest
 };
 
 struct ReducerOptions {
   BucketCaps caps = {};
   std::chrono::milliseconds timeout = kDefaultTimeout;
   Gradients gradients = Gradients::kAuto;
-  /// None: at the end if ranks share memory. They share the cores too, and what reduces meanwhile
-  /// takes them from backward.
-  std::optional<When> when = {};
+  /// None: by hooks if ranks share memory. They share the cores too, and a thread would take them
+  /// from backward.
+  std::optional<Driver> driver = {};
 };
 
 /// Hooks the parameters' gradients, puts each into its bucket, starts buckets strictly in order as
@@ -88,7 +89,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void enter_backward();
   void leave_backward(int backward);
   void on_gradient(std::size_t index, const at::Tensor& passing);
-  [[nodiscard]] bool may_leave_now() const noexcept;
+  [[nodiscard]] bool may_leave_now() const;
   void note_arrival(std::size_t index);
   void make_ready(std::size_t index, const at::Tensor& passing);
   void require_usable(std::size_t index);
@@ -111,7 +112,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const std::shared_ptr<Engine> engine_;  // the destructor cannot know whether comm_ still is there
   const BucketCaps caps_;
   const std::chrono::milliseconds timeout_;
-  const When when_;
+  const Driver driver_;
   const bool alone_;  // the only rank
   const std::vector<NamedTensor> parameters_;
   std::vector<GradientShape> shapes_;

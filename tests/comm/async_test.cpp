@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <latch>
 #include <numeric>
 #include <random>
@@ -145,6 +146,81 @@ TEST(Async, the_others_calls_go_on_when_a_waiter_has_its_own_result) {
       while (!second.done()) std::this_thread::yield();
       EXPECT_EQ(b.back(), 2.F);
     });
+  }
+}
+
+/// A sum over `data` that nobody moves but its caller.
+Work start_by_caller(Communicator& comm,
+                     std::vector<float>& data,
+                     std::chrono::milliseconds timeout = kDefaultTimeout) {
+  const Piece piece{reinterpret_cast<std::byte*>(data.data()), data.size() * sizeof(float)};
+  const Buffer buffer{Dtype::kF32, data.size(), {&piece, 1}};
+  return comm.engine().start({.what = Collective::kAllReduce,
+                              .count = data.size(),
+                              .label = "by caller",
+                              .timeout = timeout,
+                              .progress = Progress::kCaller},
+                             buffer, buffer);
+}
+
+constexpr LocalLink kAllLinks[] = {LocalLink::kMemory, LocalLink::kTcp, LocalLink::kShm};
+
+TEST(Async, advance_finishes_calls_that_nobody_waits_for_and_never_waits_itself) {
+  for (const LocalLink link : kAllLinks) {
+    std::latch alone_advanced(1);
+    spawn_ranks(3,
+                [&](Communicator& comm) {
+                  comm.engine().advance();  // with nothing in flight
+                  if (comm.rank() != 0) alone_advanced.wait();
+                  std::vector<float> data(20000, 1.F);
+                  const Work work = start_by_caller(comm, data);
+                  comm.engine().advance();
+                  if (comm.rank() == 0) {
+                    EXPECT_FALSE(work.done());  // the others have not begun
+                    alone_advanced.count_down();
+                  }
+                  while (!work.done()) {
+                    comm.engine().advance();
+                    std::this_thread::yield();
+                  }
+                  EXPECT_EQ(data, std::vector<float>(20000, 3.F));
+                },
+                {.link = link});
+  }
+}
+
+TEST(Async, leaves_errors_of_calls_that_it_advanced_to_those_who_wait) {
+  spawn_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(20000, 1.F);
+    Work work = start_by_caller(comm, data);
+    if (comm.rank() == 1) comm.abort("rank 1 has had enough");
+    while (!work.done()) comm.engine().advance();
+    EXPECT_THROW(work.wait(), CommError);
+  });
+}
+
+TEST(Async, time_in_which_nobody_advances_a_call_is_no_stall) {
+  for (const LocalLink link : kAllLinks) {
+    spawn_ranks(2,
+                [](Communicator& comm) {
+                  constexpr std::chrono::milliseconds kTimeout(1000), kMoment(200);
+                  std::vector<float> a(20000, 1.F), b(20000, 1.F);
+                  // Rank 0 waits for rank 1 in each call, and computes in between for longer than the timeout.
+                  if (comm.rank() == 1) {
+                    std::this_thread::sleep_for(kMoment);
+                    comm.allreduce(std::span(a), ReduceOp::kSum, {.label = "by caller"});
+                    std::this_thread::sleep_for(kTimeout + 2 * kMoment);
+                    comm.allreduce(std::span(b), ReduceOp::kSum, {.label = "by caller"});
+                    return;
+                  }
+                  Work first = start_by_caller(comm, a, kTimeout);
+                  Work second = start_by_caller(comm, b, kTimeout);
+                  first.wait();
+                  std::this_thread::sleep_for(kTimeout + kMoment);
+                  EXPECT_NO_THROW(second.wait());
+                  EXPECT_EQ(b[0], 2.F);
+                },
+                {.link = link});
   }
 }
 

@@ -26,6 +26,7 @@ class LimitedEngine final : public Engine {
  public:
   explicit LimitedEngine(std::size_t limit) : left_(limit) {}
   Work start(const Call&, Buffer, Buffer) override { return {}; }
+  void advance() override {}
   Region allocate(std::size_t bytes) override {
     if (bytes > left_) throw UsageError("no room");
     left_ -= bytes;

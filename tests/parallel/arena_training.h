@@ -18,10 +18,10 @@ struct Way {
   LocalLink link = LocalLink::kMemory;
   Gradients gradients = Gradients::kAuto;
 };
-/// Buckets leave in the hooks over memory links, and at the end where memory is shared.
+/// The engine's thread advances buckets over memory links, the hooks do where memory is shared.
 constexpr Way kViews{LocalLink::kMemory, Gradients::kBucketView};
-constexpr Way kInHook{LocalLink::kMemory, Gradients::kArena};
-constexpr Way kAtEnd{LocalLink::kShm, Gradients::kArena};
+constexpr Way kByThread{LocalLink::kMemory, Gradients::kArena};
+constexpr Way kByHooks{LocalLink::kShm, Gradients::kArena};
 
 /// Parameters of the given shapes, and whatever forward.
 struct ProbeImpl : ::torch::nn::Module {
@@ -94,18 +94,18 @@ inline Outcome train(const Trial& trial, const std::vector<Way>& way_of_rank) {
   return outcome;
 }
 
-/// Trains with bucket views, in the hooks and at the end, expects equal bits in all steps, and
-/// returns what the last two say of themselves.
+/// Trains with bucket views, by the engine's thread and by hooks, expects equal bits in all steps,
+/// and returns what the last two say of themselves.
 inline std::pair<GradientStats, GradientStats> same_in_all_ways(const Trial& trial) {
   const Outcome expected = train(trial, {kViews});
-  const Outcome in_hook = train(trial, {kInHook});
-  const Outcome at_end = train(trial, {kAtEnd});
+  const Outcome by_thread = train(trial, {kByThread});
+  const Outcome by_hooks = train(trial, {kByHooks});
   for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
     EXPECT_GT(expected.gradients[i].abs().max().item<double>(), 0.0);
-    EXPECT_TRUE(::torch::equal(in_hook.gradients[i], expected.gradients[i])) << "in hook " << i;
-    EXPECT_TRUE(::torch::equal(at_end.gradients[i], expected.gradients[i])) << "at end " << i;
+    EXPECT_TRUE(::torch::equal(by_thread.gradients[i], expected.gradients[i])) << "by thread " << i;
+    EXPECT_TRUE(::torch::equal(by_hooks.gradients[i], expected.gradients[i])) << "by hooks " << i;
   }
-  return {in_hook.stats, at_end.stats};
+  return {by_thread.stats, by_hooks.stats};
 }
 
 }  // namespace paceline::tests

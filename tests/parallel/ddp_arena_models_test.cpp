@@ -9,8 +9,8 @@ namespace {
 namespace nn = ::torch::nn;
 using tests::flat_gradients;
 using tests::flat_parameters;
-using tests::kAtEnd;
-using tests::kInHook;
+using tests::kByHooks;
+using tests::kByThread;
 using tests::kViews;
 using tests::Way;
 
@@ -116,12 +116,12 @@ template <typename Net>
 void expect_bits_of_bucket_views_and_99_percent_in_place() {
   for (const int world : {2, 3}) {
     const auto expected = train<Net>(world, kViews, 3);
-    if (world == 2) expect_equal_bits(train<Net>(world, kInHook, 3), expected);
-    const auto at_end = train<Net>(world, kAtEnd, 3);
-    expect_equal_bits(at_end, expected);
-    EXPECT_GE(share_in_place(at_end.stats), 0.99);
-    EXPECT_EQ(at_end.stats.copies.outside + at_end.stats.copies.aliased, 0U);
-    ::testing::Test::RecordProperty("share", std::to_string(share_in_place(at_end.stats)));
+    if (world == 2) expect_equal_bits(train<Net>(world, kByThread, 3), expected);
+    const auto by_hooks = train<Net>(world, kByHooks, 3);
+    expect_equal_bits(by_hooks, expected);
+    EXPECT_GE(share_in_place(by_hooks.stats), 0.99);
+    EXPECT_EQ(by_hooks.stats.copies.outside + by_hooks.stats.copies.aliased, 0U);
+    ::testing::Test::RecordProperty("share", std::to_string(share_in_place(by_hooks.stats)));
   }
 }
 
@@ -142,7 +142,7 @@ TEST(DdpArenaModels, have_the_same_bits_in_20_repeats) {
                            }};
   const auto expected = tests::train(trial, {kViews});
   for (int i = 0; i < 20; ++i) {
-    const auto repeat = tests::train(trial, {kAtEnd});
+    const auto repeat = tests::train(trial, {kByHooks});
     for (std::size_t step = 0; step < 3; ++step) {
       EXPECT_TRUE(::torch::equal(repeat.gradients[step], expected.gradients[step]));
     }
@@ -174,9 +174,9 @@ TEST(DdpArenaModels, leave_gradients_alone_on_one_rank) {
   });
 }
 
-TEST(DdpArenaModels, have_the_same_bits_whenever_buckets_leave) {
+TEST(DdpArenaModels, have_the_same_bits_whoever_advances_buckets) {
   std::vector<Tensor> results;
-  for (const When when : {When::kInHook, When::kAtEnd}) {
+  for (const Driver driver : {Driver::kInHook, Driver::kByHooks}) {
     for (const auto link : {LocalLink::kMemory, LocalLink::kShm}) {
       spawn_ranks(
           2,
@@ -185,7 +185,7 @@ TEST(DdpArenaModels, have_the_same_bits_whenever_buckets_leave) {
             tests::fill(*net);
             const auto reducer =
                 Reducer::make("test", {{"weight", net->weight}, {"bias", net->bias}}, comm,
-                              {.caps = {1, 1}, .gradients = Gradients::kArena, .when = when});
+                              {.caps = {1, 1}, .gradients = Gradients::kArena, .driver = driver});
             for (int step = 0; step < 2; ++step) {
               net->zero_grad();
               const Tensor loss = net(tests::batch({4, 256}, comm.rank(), step)).square().mean();
@@ -193,7 +193,7 @@ TEST(DdpArenaModels, have_the_same_bits_whenever_buckets_leave) {
               loss.backward();
             }
             const auto in_backward = reducer->statistics().buckets_started_in_backward;
-            EXPECT_EQ(in_backward, when == When::kInHook ? 4U : 0U);
+            EXPECT_EQ(in_backward, 4U);
             if (comm.rank() == 0) results.push_back(flat_gradients(*net));
           },
           {.link = link});

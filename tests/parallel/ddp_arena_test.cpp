@@ -14,8 +14,8 @@ using tests::batch;
 using tests::Ddp;
 using tests::errors_of;
 using tests::expect_all_contain;
-using tests::kAtEnd;
-using tests::kInHook;
+using tests::kByHooks;
+using tests::kByThread;
 using tests::kViews;
 using tests::place_of;
 using tests::plain_step;
@@ -58,7 +58,7 @@ TEST(DdpArena, stands_on_these_counts_of_owners_in_autograd) {
   a.mutable_grad() = Tensor();
   EXPECT_EQ(owners_of({a}, a.sum()), (Counts{{1, 1}}));  // cloned
   a.mutable_grad() = Tensor();
-  // The weight of a Linear comes through t(): one more until its function has returned.
+  // The weight of a Linear comes through t(): the tensor that it is a view of has it, too.
   EXPECT_EQ(owners_of({a}, ::torch::linear(x, a, x[0]).sum()), (Counts{{3, 1}}));
   a.mutable_grad() = Tensor();
   const Tensor h = batch({kSide, kSide}, 0).mm(w);
@@ -70,8 +70,8 @@ TEST(DdpArena, stands_on_these_counts_of_owners_in_autograd) {
 }
 
 TEST(DdpArena, averages_fresh_gradients_where_they_lie) {
-  const auto [in_hook, at_end] = same_in_all_ways({{kSquare, kSquare}, two_layers});
-  for (const auto& stats : {in_hook, at_end}) {
+  const auto [by_thread, by_hooks] = same_in_all_ways({{kSquare, kSquare}, two_layers});
+  for (const auto& stats : {by_thread, by_hooks}) {
     EXPECT_EQ(stats.steps, 3U);
     EXPECT_EQ(stats.total.in_place, 6 * kBlock);
     EXPECT_EQ(stats.total.copied, 0U);
@@ -87,9 +87,9 @@ TEST(DdpArena, copies_a_view_of_what_earlier_layers_have_yet_to_read) {
     const Tensor h = x.mm(net.p[0]).tanh();
     return (h + net.p[1].view_as(h)).tanh();  // whose gradient is made in the arena
   };
-  const auto [in_hook, at_end] = same_in_all_ways({{kSquare, kSquare}, body});
-  EXPECT_EQ(in_hook.copies.aliased, 3U);
-  EXPECT_EQ(at_end.copies.aliased, 0U);  // by then they have read it
+  const auto [by_thread, by_hooks] = same_in_all_ways({{kSquare, kSquare}, body});
+  EXPECT_EQ(by_thread.copies.aliased, 3U);
+  EXPECT_EQ(by_hooks.copies.aliased, 3U);
 }
 
 TEST(DdpArena, gives_earlier_layers_their_gradient_after_a_view_of_it_was_averaged) {
@@ -114,15 +114,51 @@ TEST(DdpArena, gives_earlier_layers_their_gradient_after_a_view_of_it_was_averag
   EXPECT_TRUE(::torch::equal(train_once(Gradients::kArena), train_once(Gradients::kBucketView)));
 }
 
+// Whose gradient is a view of a tensor that it keeps.
+struct Keeper : ::torch::autograd::Function<Keeper> {
+  static Tensor forward(::torch::autograd::AutogradContext*, const Tensor& x) { return x.clone(); }
+  static std::vector<Tensor> backward(::torch::autograd::AutogradContext*,
+                                      const std::vector<Tensor>& gradients) {
+    kept = gradients[0] + 1;
+    as_it_was = kept.clone();
+    return {kept.view(kSquare)};
+  }
+  static thread_local Tensor kept, as_it_was;
+};
+thread_local Tensor Keeper::kept, Keeper::as_it_was;
+
+TEST(DdpArena, copies_a_view_of_a_tensor_that_somebody_holds) {
+  Trial trial{{kSquare, kSquare}, [](ProbeImpl& net, const Tensor& x) {
+                return x.mm(net.p[0]) + Keeper::apply(net.p[1]);
+              }};
+  trial.step = [](Ddp& ddp, int rank, int step) {
+    plain_step(ddp, rank, step);
+    EXPECT_TRUE(::torch::equal(Keeper::kept, Keeper::as_it_was));
+    Keeper::kept = Keeper::as_it_was = Tensor();
+  };
+  const auto [by_thread, by_hooks] = same_in_all_ways(trial);
+  EXPECT_EQ(by_thread.copies.aliased, 3U);
+  EXPECT_EQ(by_hooks.copies.aliased, 3U);
+}
+
+// The weight of a Linear is one: nobody else has the tensor that its gradient is a view of.
+TEST(DdpArena, takes_a_view_in_place_in_its_hook_if_only_autograd_has_what_it_views) {
+  const auto body = [](ProbeImpl& net, const Tensor& x) {
+    return ::torch::linear(::torch::linear(x, net.p[0]).tanh(), net.p[1]);
+  };
+  const auto [by_thread, by_hooks] = same_in_all_ways({{kSquare, kSquare}, body});
+  EXPECT_EQ(by_thread.total.copied + by_hooks.total.copied, 0U);
+}
+
 TEST(DdpArena, copies_gradients_that_share_one_storage) {
   const auto body = [](ProbeImpl& net, const Tensor& x) {
     return x.mm((net.p[0].view(-1) + net.p[1].view(-1)).view({kSide, kSide}));
   };
   Trial trial{{kSquare, kSquare}, body};
   trial.world = 3;  // the mean of two equal means would be the same
-  const auto [in_hook, at_end] = same_in_all_ways(trial);
-  EXPECT_EQ(in_hook.copies.aliased, 6U);
-  EXPECT_EQ(at_end.copies.aliased, 3U);  // once the first is copied, the other one is alone
+  const auto [by_thread, by_hooks] = same_in_all_ways(trial);
+  EXPECT_EQ(by_thread.copies.aliased, 3U);  // once the first is copied, the other one is alone
+  EXPECT_EQ(by_hooks.copies.aliased, 3U);
 }
 
 TEST(DdpArena, copies_slices_of_cat_and_stack_also_where_they_are_unaligned) {
@@ -137,8 +173,8 @@ TEST(DdpArena, copies_slices_of_cat_and_stack_also_where_they_are_unaligned) {
   };
   for (const ProbeImpl::Body& body :
        {ProbeImpl::Body(cat), ProbeImpl::Body(stack), ProbeImpl::Body(unaligned)}) {
-    const auto [in_hook, at_end] = same_in_all_ways({{kSquare, kSquare}, body});
-    for (const auto& stats : {in_hook, at_end}) {
+    const auto [by_thread, by_hooks] = same_in_all_ways({{kSquare, kSquare}, body});
+    for (const auto& stats : {by_thread, by_hooks}) {
       EXPECT_GE(stats.copies.aliased + stats.copies.outside, 3U);
     }
   }
@@ -148,9 +184,9 @@ TEST(DdpArena, takes_expanded_and_transposed_gradients_in_place_once_autograd_cl
   const auto body = [](ProbeImpl& net, const Tensor& x) {
     return x.mm(net.p[0].t()) + net.p[1].sum() + net.p[2].t();
   };
-  const auto [in_hook, at_end] = same_in_all_ways({{kSquare, kSquare, kSquare}, body});
-  EXPECT_EQ(at_end.total.copied, 0U);
-  EXPECT_EQ(in_hook.copies.strides + at_end.copies.strides, 0U);
+  const auto [by_thread, by_hooks] = same_in_all_ways({{kSquare, kSquare, kSquare}, body});
+  EXPECT_EQ(by_hooks.total.copied, 0U);
+  EXPECT_EQ(by_thread.copies.strides + by_hooks.copies.strides, 0U);
 }
 
 TEST(DdpArena, takes_channels_last_gradients_in_place) {
@@ -164,8 +200,8 @@ TEST(DdpArena, takes_channels_last_gradients_in_place) {
     plain_step(ddp, rank, step);
     EXPECT_EQ(ddp->p[0].grad().strides(), ddp->p[0].strides());
   };
-  const auto [in_hook, at_end] = same_in_all_ways(trial);
-  EXPECT_EQ(in_hook.total.copied + at_end.total.copied, 0U);
+  const auto [by_thread, by_hooks] = same_in_all_ways(trial);
+  EXPECT_EQ(by_thread.total.copied + by_hooks.total.copied, 0U);
 }
 
 TEST(DdpArena, copies_what_lies_in_another_order_than_its_parameter) {
@@ -208,12 +244,12 @@ TEST(DdpArena, averages_a_gradient_of_two_parameters_once_for_each) {
     ddp->p[1].mutable_grad() = ddp->p[0].mutable_grad();
     plain_step(ddp, rank, step);
   };
-  const auto at_end = train(trial, {kAtEnd});
+  const auto by_hooks = train(trial, {kByHooks});
   const auto expected = train(trial, {{LocalLink::kShm, Gradients::kBucketView}});
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_TRUE(::torch::equal(at_end.gradients[i], expected.gradients[i]));
+    EXPECT_TRUE(::torch::equal(by_hooks.gradients[i], expected.gradients[i]));
   }
-  EXPECT_EQ(at_end.stats.copies.aliased, 3U);
+  EXPECT_EQ(by_hooks.stats.copies.aliased, 3U);
 }
 
 TEST(DdpArena, keeps_the_block_with_zero_grad_to_zero) {
@@ -228,8 +264,8 @@ TEST(DdpArena, keeps_the_block_with_zero_grad_to_zero) {
     }
     places[static_cast<std::size_t>(rank)] = place;
   };
-  const auto [in_hook, at_end] = same_in_all_ways(trial);
-  EXPECT_EQ(in_hook.total.copied + at_end.total.copied, 0U);
+  const auto [by_thread, by_hooks] = same_in_all_ways(trial);
+  EXPECT_EQ(by_thread.total.copied + by_hooks.total.copied, 0U);
 }
 
 TEST(DdpArena, leaves_a_kept_gradient_as_it_was) {
@@ -245,7 +281,8 @@ TEST(DdpArena, leaves_a_kept_gradient_as_it_was) {
     }
     EXPECT_TRUE(::torch::equal(kept[place], copies[place]));
   };
-  for (const auto way : {kInHook, kAtEnd}) EXPECT_EQ(train(trial, {way}).stats.total.copied, 0U);
+  for (const auto way : {kByThread, kByHooks})
+    EXPECT_EQ(train(trial, {way}).stats.total.copied, 0U);
 }
 
 TEST(DdpArena, takes_a_gradient_that_resize_moved_out) {
@@ -259,9 +296,9 @@ TEST(DdpArena, takes_a_gradient_that_resize_moved_out) {
     plain_step(ddp, rank, step);
   };
   // Moved into a block by its copy in that step, and there in the next.
-  EXPECT_EQ(train(trial, {kAtEnd}).stats.copies.outside, 1U);
+  EXPECT_EQ(train(trial, {kByHooks}).stats.copies.outside, 1U);
   const auto expected = train({{kSquare, kSquare}, two_layers}, {kViews});
-  EXPECT_TRUE(::torch::equal(train(trial, {kAtEnd}).gradients[2], expected.gradients[2]));
+  EXPECT_TRUE(::torch::equal(train(trial, {kByHooks}).gradients[2], expected.gradients[2]));
 }
 
 TEST(DdpArena, accumulates_backwards_of_one_step_in_place) {
@@ -270,9 +307,9 @@ TEST(DdpArena, accumulates_backwards_of_one_step_in_place) {
     ddp.expect_backwards(3);
     for (int part = 0; part < 3; ++part) plain_step(ddp, rank, 3 * step + part);
   };
-  const auto [in_hook, at_end] = same_in_all_ways(trial);
-  EXPECT_EQ(in_hook.total.copied + at_end.total.copied, 0U);
-  EXPECT_EQ(at_end.steps, 3U);
+  const auto [by_thread, by_hooks] = same_in_all_ways(trial);
+  EXPECT_EQ(by_thread.total.copied + by_hooks.total.copied, 0U);
+  EXPECT_EQ(by_hooks.steps, 3U);
 }
 
 TEST(DdpArena, is_right_with_a_backward_within_another) {
@@ -284,9 +321,9 @@ TEST(DdpArena, is_right_with_a_backward_within_another) {
     });
     return h.mm(net.p[2]);
   };
-  const auto [in_hook, at_end] = same_in_all_ways({{kSquare, kSquare, kSquare}, body});
-  EXPECT_EQ(at_end.total.copied, 0U);
-  EXPECT_EQ(in_hook.steps, 3U);
+  const auto [by_thread, by_hooks] = same_in_all_ways({{kSquare, kSquare, kSquare}, body});
+  EXPECT_EQ(by_hooks.total.copied, 0U);
+  EXPECT_EQ(by_thread.steps, 3U);
 }
 
 TEST(DdpArena, is_right_with_backwards_on_several_threads) {
@@ -296,8 +333,8 @@ TEST(DdpArena, is_right_with_backwards_on_several_threads) {
     std::jthread([&] { plain_step(ddp, rank, 2 * step); }).join();
     plain_step(ddp, rank, 2 * step + 1);
   };
-  const auto [in_hook, at_end] = same_in_all_ways(trial);
-  EXPECT_EQ(in_hook.total.copied + at_end.total.copied, 0U);
+  const auto [by_thread, by_hooks] = same_in_all_ways(trial);
+  EXPECT_EQ(by_thread.total.copied + by_hooks.total.copied, 0U);
 }
 
 TEST(DdpArena, uses_blocks_again_though_activations_have_the_size_of_parameters) {
