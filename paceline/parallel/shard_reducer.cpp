@@ -62,11 +62,14 @@ ShardReducer::ShardReducer(std::span<const NamedTensor> parameters, Communicator
 }
 
 void ShardReducer::lay_out(std::span<const Round> rounds) {
-  std::size_t largest = 64;
+  constexpr std::size_t kLine = 64;
+  std::size_t largest = kLine;
   for (const Round& round : rounds) {
     largest = std::max(largest, shard_count(round, comm_.rank()) * size_of(round.dtype));
   }
-  if (largest > shard_.bytes) shard_ = comm_.engine().allocate(largest);
+  if (largest <= shard_bytes_) return;
+  shard_bytes_ = (largest + kLine - 1) / kLine * kLine;
+  shards_ = comm_.engine().allocate(kUnderWay * shard_bytes_);
 }
 
 std::string ShardReducer::fault() const {
@@ -160,7 +163,7 @@ bool ShardReducer::changed_since_take() const {
   return false;
 }
 
-void ShardReducer::reduce(const Round& round, const CallOptions& options) {
+void ShardReducer::start(std::size_t index, const Round& round, const CallOptions& options) {
   std::vector<Piece> pieces;
   const std::size_t size = size_of(round.dtype);
   for (const Stretch& stretch : round.stretches) {
@@ -168,24 +171,26 @@ void ShardReducer::reduce(const Round& round, const CallOptions& options) {
     pieces.push_back({data + stretch.elements.begin * size, stretch.elements.size() * size});
   }
   const std::uint64_t own = shard_count(round, comm_.rank());
-  const Piece shard{shard_.data.get(), own * size};
+  const Piece shard{place_of(index), own * size};
   const Call call{.what = Collective::kReduceScatter,
                   .op = ReduceOp::kMean,
                   .count = round.count,
                   .label = options.label,
                   .timeout = options.timeout,
-                  .keeps = std::make_shared<std::pair<std::vector<Taken>, Region>>(taken_, shard_),
+                  .keeps = std::make_shared<std::pair<std::vector<Taken>, Region>>(taken_, shards_),
                   .progress = Progress::kCaller};
-  comm_.engine()
-      .start(call, {round.dtype, round.count, pieces}, {round.dtype, own, {&shard, 1}})
-      .wait();
+  work_[index % kUnderWay] = comm_.engine().start(call, {round.dtype, round.count, pieces},
+                                                  {round.dtype, own, {&shard, 1}});
+  comm_.engine().advance();  // tells the others that our gradients are there
 }
 
-at::Tensor ShardReducer::shard_of(const Round& round) const {
+void ShardReducer::finish(std::size_t index) { std::exchange(work_[index % kUnderWay], {}).wait(); }
+
+at::Tensor ShardReducer::shard_of(std::size_t index, const Round& round) const {
   const at::Tensor& like = parameters_[round.stretches.front().parameter].tensor;
   return at::from_blob(
-      shard_.data.get(), {static_cast<std::int64_t>(shard_count(round, comm_.rank()))},
-      [keep = shard_.data](void*) {}, like.options().requires_grad(false));
+      place_of(index), {static_cast<std::int64_t>(shard_count(round, comm_.rank()))},
+      [keep = shards_.data](void*) {}, like.options().requires_grad(false));
 }
 
 void ShardReducer::serve_here() {

@@ -3,6 +3,8 @@
 /// @file
 /// Averages the ranks' gradients round by round; each rank gets its share.
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +28,10 @@ class ShardReducer {
  public:
   ShardReducer(std::span<const NamedTensor> parameters, Communicator& comm);
 
-  /// Must be called after each change of the rounds: memory for the largest shard.
+  /// Rounds that may be under way together: a rank that is late in one keeps nobody from the next.
+  static constexpr std::size_t kUnderWay = 3;
+
+  /// Must be called after each change of the rounds: memory for the largest shards.
   void lay_out(std::span<const Round> rounds);
 
   /// What is wrong with this rank's gradients; empty if nothing is.
@@ -35,10 +40,12 @@ class ShardReducer {
   void take(const SharedParameters& shared);
   void release();
 
-  /// Leaves this rank's shard of the mean in shard_of(round). Collective.
-  void reduce(const Round& round, const CallOptions& options);
-  /// The same memory for all rounds of a type.
-  [[nodiscard]] at::Tensor shard_of(const Round& round) const;
+  /// Begins to average round number `index`. Collective.
+  void start(std::size_t index, const Round& round, const CallOptions& options);
+  /// Waits until shard_of(index, round) holds this rank's shard of the mean.
+  void finish(std::size_t index);
+  /// Rounds that cannot be under way together have the same memory.
+  [[nodiscard]] at::Tensor shard_of(std::size_t index, const Round& round) const;
 
   /// Of what was taken last.
   [[nodiscard]] GradientBytes bytes() const noexcept { return bytes_; }
@@ -62,6 +69,9 @@ class ShardReducer {
                                      const SharedParameters& shared) const;
   [[nodiscard]] GradientBytes count_taken() const;
   void separate_overlaps();
+  [[nodiscard]] std::byte* place_of(std::size_t index) const noexcept {
+    return shards_.data.get() + index % kUnderWay * shard_bytes_;
+  }
 
   const std::vector<NamedTensor> parameters_;
   Communicator& comm_;
@@ -69,7 +79,9 @@ class ShardReducer {
   std::vector<at::Tensor> homes_;         // of small gradients
   std::vector<Taken> taken_;
   GradientBytes bytes_;
-  Region shard_;
+  Region shards_;
+  std::size_t shard_bytes_ = 0;  // of one of kUnderWay places in it
+  std::array<Work, kUnderWay> work_;
 };
 
 }  // namespace paceline

@@ -84,8 +84,8 @@ struct SharedAdamOptions {
 ///           layout is followed, also when it changes after the first step, for one backward per
 ///           step (for N < 3 no bit depends on the layout). The parameters are one memory, so every
 ///           rank has the same bits.
-/// Cost      Over all ranks one copy of the parameters and one of the state, and per rank 1/N of
-///           4 MiB for a mean in passing. Per step each rank reads N·M/N bytes of gradients and
+/// Cost      Over all ranks one copy of the parameters and one of the state, and per rank 3/N of
+///           2 MiB for means in passing. Per step each rank reads N·M/N bytes of gradients and
 ///           updates M/N: no gradient is copied but those below 64 KiB and those that are strided
 ///           or share memory. Blocks for gradients: made on the thread that constructs and steps.
 /// Errors    UsageError  at construction, the same on every rank: ranks that share no memory

@@ -16,7 +16,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::uint64_t kRoundBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kRoundBytes = std::uint64_t{2} << 20;
 // Elements of a cell: its parts stay in the cache from one of ATen's kernels to the next, which
 // then use one thread.
 constexpr std::int64_t kCell = 32 << 10;
@@ -114,7 +114,7 @@ void SharedTraining::make_cells() {
   cells_.clear();
   shards_.clear();
   for (std::size_t round = 0; round < rounds_.size(); ++round) {
-    shards_.push_back(reducer_->shard_of(rounds_[round]));
+    shards_.push_back(reducer_->shard_of(round, rounds_[round]));
     cells_.push_back(cells_of(round));
   }
 }
@@ -145,18 +145,28 @@ void SharedTraining::step() {
   const at::NoGradGuard no_grad;
   guarded([&] {
     prepare_step();
-    const bool clipped = !kept_means_.empty();
-    if (!clipped) reducer_->take(*shared_);
-    for (std::size_t round = 0; round < rounds_.size(); ++round) {
-      if (clipped) {
-        shards_[round].copy_(kept_means_[round]).mul_(scale_);
-      } else {
-        reducer_->reduce(rounds_[round], calls("gradients"));
-      }
+    if (kept_means_.empty()) {
+      reducer_->take(*shared_);
+      average([&](std::size_t round) { update_round(round, steps_ + 1); });
+    }
+    for (std::size_t round = 0; round < kept_means_.size(); ++round) {
+      shards_[round].copy_(kept_means_[round]).mul_(scale_);
       update_round(round, steps_ + 1);
     }
     finish_step();
   });
+}
+
+// Calls `use` for each round once shards_ has its mean; the next rounds are under way meanwhile.
+void SharedTraining::average(const std::function<void(std::size_t round)>& use) {
+  std::size_t started = 0;
+  for (std::size_t round = 0; round < rounds_.size(); ++round) {
+    for (; started < std::min(rounds_.size(), round + ShardReducer::kUnderWay); ++started) {
+      reducer_->start(started, rounds_[started], calls("gradients"));
+    }
+    reducer_->finish(round);
+    use(round);
+  }
 }
 
 void SharedTraining::prepare_step() {
@@ -248,12 +258,11 @@ double SharedTraining::clip_grad_norm(double max_norm) {
 
 double SharedTraining::norm_of_means() {
   double own = 0;
-  for (std::size_t round = 0; round < rounds_.size(); ++round) {
-    reducer_->reduce(rounds_[round], calls("gradients"));
+  average([&](std::size_t round) {
     kept_means_.push_back(shards_[round].clone());
     const at::Tensor values = shards_[round].to(at::kDouble);
     own += values.dot(values).item<double>();
-  }
+  });
   std::vector<double> all(static_cast<std::size_t>(comm_.world_size()));
   comm_.allgather(std::span<const double>(&own, 1), std::span(all), calls("norm"));
   return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));

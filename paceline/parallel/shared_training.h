@@ -69,6 +69,7 @@ class SharedTraining {
   void follow_arrival();
   void prepare_step();
   void require_gradients();
+  void average(const std::function<void(std::size_t round)>& use);
   void update_round(std::size_t round, std::int64_t step);
   void finish_step();
   [[nodiscard]] double norm_of_means();
