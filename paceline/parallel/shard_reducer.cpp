@@ -27,6 +27,10 @@ const std::byte* start_of(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
 }
 
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
+}
+
 at::Tensor home_like(const at::Tensor& parameter) {
   const auto options = parameter.options().requires_grad(false);
   if (!parameter.is_non_overlapping_and_dense()) return at::empty(parameter.sizes(), options);
@@ -111,7 +115,7 @@ void ShardReducer::take(const SharedParameters& shared) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& gradient = parameters_[i].tensor.grad();
     taken_.push_back({.gradient = gradient,
-                      .version = static_cast<std::uint32_t>(gradient._version()),
+                      .version = version_of(gradient),
                       .values = values_of(i, gradient, shared)});
   }
   separate_overlaps();
@@ -155,8 +159,7 @@ void ShardReducer::release() { taken_.clear(); }
 bool ShardReducer::changed_since_take() const {
   for (std::size_t i = 0; i < taken_.size(); ++i) {
     const at::Tensor& now = parameters_[i].tensor.grad();
-    if (!now.is_same(taken_[i].gradient) ||
-        static_cast<std::uint32_t>(now._version()) != taken_[i].version) {
+    if (!now.is_same(taken_[i].gradient) || version_of(now) != taken_[i].version) {
       return true;
     }
   }

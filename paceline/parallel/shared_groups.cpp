@@ -6,17 +6,11 @@
 #include "paceline/base/error.h"
 
 namespace paceline {
-namespace {
 
 std::string fault_of_rates(const GroupRates& rates) {
-  if (!(rates.lr >= 0)) return "lr is " + exact_text(rates.lr) + ", not at least 0";
-  if (!(rates.weight_decay >= 0)) {
-    return "weight_decay is " + exact_text(rates.weight_decay) + ", not at least 0";
-  }
-  return {};
+  const std::string fault = fault_of_number("lr", rates.lr);
+  return fault.empty() ? fault_of_number("weight_decay", rates.weight_decay) : fault;
 }
-
-}  // namespace
 
 SharedGroups::SharedGroups(GroupRates defaults,
                            const std::vector<ParameterGroup>& groups,

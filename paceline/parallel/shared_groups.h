@@ -12,6 +12,9 @@
 
 namespace paceline {
 
+/// "lr is -1, not at least 0"; empty if these can be used.
+[[nodiscard]] std::string fault_of_rates(const GroupRates& rates);
+
 /// Threads  One caller at a time.
 class SharedGroups {
  public:
@@ -25,7 +28,7 @@ class SharedGroups {
   [[nodiscard]] std::size_t size() const noexcept { return rates_.size(); }
   [[nodiscard]] std::size_t of(std::size_t parameter) const { return group_of_[parameter]; }
 
-  /// Errors  UsageError if there is no such group, or a rate is below 0 or no number.
+  /// Errors  UsageError if there is no such group, or a rate is below 0 or not finite.
   [[nodiscard]] const GroupRates& at(std::size_t group) const;
   void set(std::size_t group, GroupRates rates);
 

@@ -94,8 +94,9 @@ struct SharedAdamOptions {
 ///                       twice; parameters that share memory; what DistributedDataParallel refuses.
 ///                       In step(), if all ranks alike have edited parameters, or changed the
 ///                       module's; if not all have, CommError kMismatch, which names them too.
-///           CommError   a rank failed, or a parameter has no gradient (kAborted, names it on every
-///                       rank). Parameters and state are then unspecified.
+///           CommError   a rank failed, by lack of memory too, or a parameter has no gradient
+///                       (kAborted, names it on every rank). Parameters and state are then
+///                       unspecified.
 /// Threads   One caller at a time. In step(), save(), load() and write_once() nobody may use the
 ///           parameters on any thread. `comm` must outlive this object and stay where it is. The
 ///           parameters stay in the shared memory afterwards.
@@ -107,8 +108,9 @@ class SharedOptimizer {
   /// Averages the gradients and makes one step of the optimizer.
   ///
   /// A graph that has saved parameters before cannot be run backward afterwards: autograd says so.
-  /// Edits of parameters are noticed by their version counters, so those through `.data()` or
-  /// pointers are not.
+  /// Edits of parameters are noticed by their version counters, and by a few bytes of each, since
+  /// LibTorch's optimizers go around the counters. One through `.data()` or pointers that leaves
+  /// these bytes is not noticed.
   void step();
 
   /// Drops all gradients of this rank. Not collective.
@@ -121,13 +123,17 @@ class SharedOptimizer {
   ///           rank. The mean is multiplied by min(1, max_norm / (norm + 1e-6)), rounded to its
   ///           type.
   /// Cost      Keeps this rank's share of the mean, M/N bytes, until step().
-  /// Errors    UsageError if max_norm is not positive; from step() if a `.grad` has changed since.
+  /// Errors    UsageError if max_norm is not positive, or, on all ranks, if they differ in it; what
+  ///           step() throws; and from step() if a `.grad` has changed since.
   /// @return   The norm before scaling.
   double clip_grad_norm(double max_norm);
 
-  /// Runs `edit` on rank 0 alone, which may change parameters and buffers in place, while the
-  /// others wait; afterwards all ranks have them. What `edit` throws leaves here on rank 0; the
-  /// others then get UsageError.
+  /// Runs `edit` on rank 0 alone, which may change parameters and buffers, by torch::load too,
+  /// while the others wait, up to their timeout; afterwards all ranks have them, along with what
+  /// was edited in the shared memory before. What `edit` throws leaves here on rank 0; the others
+  /// then get UsageError.
+  ///
+  /// Errors  UsageError if a parameter has another type or shape afterwards: it has its old values.
   void write_once(const std::function<void()>& edit);
 
   /// Writes the whole state to each rank's archive: "<name of a state>.<name of a parameter>" in
@@ -135,12 +141,13 @@ class SharedOptimizer {
   void save(::torch::serialize::OutputArchive& archive) const;
   /// Reads what save() wrote, in a world of any size.
   ///
-  /// Errors  UsageError, the same on all ranks, if the archive of one does not fit, or the ranks'
-  ///         archives differ in steps or rates; nothing has changed then.
+  /// Errors  UsageError, the same on all ranks, if the archive of one does not fit or holds what
+  ///         cannot be, or the ranks' archives differ in steps or rates; nothing has changed then.
   void load(::torch::serialize::InputArchive& archive);
 
   // Rates may be changed between steps, on all ranks alike: the next step() compares them. These
-  // are not collective. Errors: UsageError if there is no such group, or the rate is below 0.
+  // are not collective. Errors: UsageError if there is no such group, or the rate is below 0 or
+  // not finite.
   [[nodiscard]] double lr(std::size_t group = 0) const;
   [[nodiscard]] double weight_decay(std::size_t group = 0) const;
   void set_lr(double lr);  ///< of all groups

@@ -3,6 +3,7 @@
 /// @file
 /// Parameters that exist once for all ranks of a host.
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,20 +37,32 @@ class SharedParameters {
   [[nodiscard]] const at::Tensor& flat(std::size_t index) const { return flat_[index]; }
 
   /// The names of those that were changed in place, or moved elsewhere, since the last accept();
-  /// empty if none was.
+  /// empty if none was. LibTorch's own optimizers go around version counters, so a few bytes of
+  /// each parameter are compared too.
   [[nodiscard]] std::string edited() const;
 
   /// Takes the parameters as they are now. Autograd then refuses graphs that have saved them.
   void accept();
 
+  /// Puts those that were moved elsewhere, as torch::load does, back into the shared memory.
+  enum class Values : bool { kOfMemory, kOfParameters };  ///< which are kept
+  /// The names of those whose values do not fit there: these have the memory's. Empty if all do.
+  std::string bring_home(Values values);
+
   /// Whether any of the tensor's memory is here.
   [[nodiscard]] bool touches(const at::Tensor& tensor) const;
 
  private:
+  using Sample = std::array<std::uint64_t, 3>;
+  [[nodiscard]] bool at_home(std::size_t index) const;
+  [[nodiscard]] Sample sample_of(std::size_t index) const;
+
   std::vector<NamedTensor> parameters_;
   Region region_;
+  std::vector<at::Tensor> homes_;  // each where it belongs, in its shape
   std::vector<at::Tensor> flat_;
   std::vector<std::uint32_t> versions_;
+  std::vector<Sample> samples_;
 };
 
 }  // namespace paceline

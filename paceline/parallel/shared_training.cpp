@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -148,6 +149,8 @@ void SharedTraining::step() {
     if (kept_means_.empty()) {
       reducer_->take(*shared_);
       average([&](std::size_t round) { update_round(round, steps_ + 1); });
+    } else {
+      comm_.barrier(calls("clipped step"));  // else a rank may still use the parameters
     }
     for (std::size_t round = 0; round < kept_means_.size(); ++round) {
       shards_[round].copy_(kept_means_[round]).mul_(scale_);
@@ -169,16 +172,19 @@ void SharedTraining::average(const std::function<void(std::size_t round)>& use) 
   }
 }
 
-void SharedTraining::prepare_step() {
-  reducer_->leave_here();
+void SharedTraining::require_untouched() const {
   module_.require_unchanged();
   const std::string edited = shared_->edited();
-  if (!edited.empty()) {
-    module_.refuse("changed outside of step(): " + edited +
-                   "; all ranks share this memory, use write_once()");
-  }
-  if (!std::exchange(rates_agreed_, true)) {
+  if (edited.empty()) return;
+  module_.refuse("changed outside of step(): " + edited +
+                 "; all ranks share this memory, use write_once()");
+}
+
+void SharedTraining::prepare_step() {
+  require_untouched();
+  if (!rates_agreed_) {
     require_equal_on_all_ranks(groups_.traits(), comm_, timeout_, title_ + ": the rates");
+    rates_agreed_ = true;
   }
   if (!kept_means_.empty() && reducer_->changed_since_take()) {
     module_.refuse("a gradient has changed since clip_grad_norm(); clip after the last backward");
@@ -206,7 +212,6 @@ void SharedTraining::finish_step() {
   ++steps_;
   module_.synchronize_buffers();
   if (arrival_) follow_arrival();
-  reducer_->serve_here();
 }
 
 // As the Reducer does: after the first step buckets hold what comes together.
@@ -247,46 +252,62 @@ double SharedTraining::clip_grad_norm(double max_norm) {
   double norm = 0;
   guarded([&] {
     kept_means_.clear();
+    require_untouched();
     require_gradients();
-    reducer_->leave_here();
     reducer_->take(*shared_);
-    norm = norm_of_means();
+    norm = norm_of_means(max_norm);
     scale_ = std::min(1.0, max_norm / (norm + 1e-6));
   });
   return norm;
 }
 
-double SharedTraining::norm_of_means() {
+double SharedTraining::norm_of_means(double max_norm) {
   double own = 0;
   average([&](std::size_t round) {
     kept_means_.push_back(shards_[round].clone());
     const at::Tensor values = shards_[round].to(at::kDouble);
     own += values.dot(values).item<double>();
   });
-  std::vector<double> all(static_cast<std::size_t>(comm_.world_size()));
-  comm_.allgather(std::span<const double>(&own, 1), std::span(all), calls("norm"));
-  return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));
+  const std::array<double, 2> mine{own, max_norm};
+  std::vector<double> all(2 * static_cast<std::size_t>(comm_.world_size()));
+  comm_.allgather(std::span<const double>(mine), std::span(all), calls("norm"));
+  double sum = 0;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    sum += all[i];
+    if (all[i + 1] == all[1]) continue;
+    kept_means_.clear();
+    throw UsageError(title_ + ": max_norm is " + exact_text(all[1]) + " on rank 0, but " +
+                     exact_text(all[i + 1]) + " on rank " + std::to_string(i / 2));
+  }
+  return std::sqrt(sum);
 }
 
 void SharedTraining::write_once(const std::function<void()>& edit) {
+  std::exception_ptr failure;
   guarded([&] {
     comm_.barrier(calls("write_once"));
-    std::exception_ptr failure;
+    std::string strangers;
     std::array<std::int64_t, 1> failed{};
     if (comm_.rank() == 0) {
       try {
         edit();
       } catch (...) {
         failure = std::current_exception();
-        failed[0] = 1;
       }
+      strangers = shared_->bring_home(SharedParameters::Values::kOfParameters);
+      failed[0] = failure || !strangers.empty() ? 1 : 0;
     }
     comm_.broadcast(std::span<std::int64_t>(failed), 0, calls("write_once"));
+    shared_->bring_home(SharedParameters::Values::kOfMemory);
     shared_->accept();
-    if (failure) std::rethrow_exception(failure);
-    if (failed[0] != 0) throw UsageError(title_ + ": write_once: it failed on rank 0");
     module_.broadcast_buffers();
+    if (failure || failed[0] == 0) return;
+    const std::string why = strangers.empty() ? "it failed on rank 0"
+                                              : "the type or shape changed of " + strangers +
+                                                    "; their values stay as they were";
+    throw UsageError(title_ + ": write_once: " + why);
   });
+  if (failure) std::rethrow_exception(failure);
 }
 
 void SharedTraining::set_rates(std::size_t group, GroupRates rates) {
@@ -304,16 +325,28 @@ std::size_t SharedTraining::state_bytes() const {
   return bytes;
 }
 
-template <typename F>
-void SharedTraining::guarded(F&& action) {
+// What is made meanwhile is no gradient, and must not take the place of one in the arena.
+void SharedTraining::guarded(const std::function<void()>& action) const {
+  reducer_->leave_here();
   try {
     action();
   } catch (const UsageError&) {  // nothing has been sent, or all ranks have it
+    reducer_->serve_here();
     throw;
-  } catch (const std::exception&) {
+  } catch (const CommError&) {
+    reducer_->close();
+    throw;
+  } catch (const std::exception& error) {  // no memory, say: the others wait for this rank
+    comm_.abort("rank " + std::to_string(comm_.rank()) + ": " + title_ + ": " + first_line(error));
     reducer_->close();
     throw;
   }
+  reducer_->serve_here();
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string_view text(error.what());
+  return std::string(text.substr(0, text.find('\n')));
 }
 
 }  // namespace paceline

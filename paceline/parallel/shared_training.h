@@ -3,6 +3,7 @@
 /// @file
 /// What a shared optimizer does, whatever its arithmetic.
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,9 +21,13 @@
 
 namespace paceline {
 
+/// What it says, without the backtrace that LibTorch's errors have.
+[[nodiscard]] std::string first_line(const std::exception& error);
+
 /// A rank writes to its shares only, and only in a round whose mean it has: that holds a gradient
-/// of every rank, so every rank has come to this step and is done with the parameters. A barrier
-/// ends the step: nobody reads before all have written.
+/// of every rank, so every rank has come to this step and is done with the parameters; after
+/// clipping, which has the means early, a barrier says so. A barrier ends the step: nobody reads
+/// before all have written.
 ///
 /// Threads  One caller at a time.
 class SharedTraining {
@@ -67,16 +72,18 @@ class SharedTraining {
   void make_cells();
   [[nodiscard]] std::vector<Cell> cells_of(std::size_t round) const;
   void follow_arrival();
+  void require_untouched() const;
   void prepare_step();
   void require_gradients();
   void average(const std::function<void(std::size_t round)>& use);
   void update_round(std::size_t round, std::int64_t step);
   void finish_step();
-  [[nodiscard]] double norm_of_means();
+  [[nodiscard]] double norm_of_means(double max_norm);
+  void write(::torch::serialize::OutputArchive& archive) const;
   [[nodiscard]] Loaded read(::torch::serialize::InputArchive& archive) const;
+  void adopt(const Loaded& loaded);
   [[nodiscard]] CallOptions calls(const std::string& what) const;
-  template <typename F>
-  void guarded(F&& action);
+  void guarded(const std::function<void()>& action) const;
 
   const std::string title_;
   Communicator& comm_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -30,7 +31,9 @@ class SgdRule final : public UpdateRule {
             {"option nesterov", nesterov_ ? "on" : "off"}};
   }
   [[nodiscard]] std::string fault() const override {
-    if (!(momentum_ >= 0)) return "momentum is " + exact_text(momentum_) + ", not at least 0";
+    const std::string fault = fault_of_number("momentum", momentum_);
+    if (!fault.empty()) return fault;
+    if (!std::isfinite(dampening_)) return fault_of_number("dampening", dampening_);
     if (nesterov_ && (momentum_ == 0 || dampening_ != 0)) {
       return "nesterov needs a momentum and no dampening";
     }
@@ -81,12 +84,11 @@ class AdamRule final : public UpdateRule {
       return "betas are " + exact_text(betas_[0]) + " and " + exact_text(betas_[1]) +
              ", not in [0, 1)";
     }
-    if (!(eps_ >= 0)) return "eps is " + exact_text(eps_) + ", not at least 0";
-    return {};
+    return fault_of_number("eps", eps_);
   }
   void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const override {
     const auto kernel = decoupled_ ? &call_adamw : &call_adam;
-    kernel(cell, at::scalar_tensor(static_cast<double>(step)), rates, *this);
+    kernel(cell, at::scalar_tensor(static_cast<double>(step), at::kFloat), rates, *this);
   }
 
  private:
@@ -126,6 +128,11 @@ std::string exact_text(double value) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
+}
+
+std::string fault_of_number(const std::string& name, double value) {
+  if (!std::isfinite(value)) return name + " is " + exact_text(value) + ", not finite";
+  return value < 0 ? name + " is " + exact_text(value) + ", not at least 0" : std::string();
 }
 
 }  // namespace paceline

@@ -53,4 +53,7 @@ class UpdateRule {
 /// "0.1", such that equal text means equal bits.
 [[nodiscard]] std::string exact_text(double value);
 
+/// "lr is -1, not at least 0" or "lr is nan, not finite"; empty if neither.
+[[nodiscard]] std::string fault_of_number(const std::string& name, double value);
+
 }  // namespace paceline

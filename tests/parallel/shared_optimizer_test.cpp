@@ -10,9 +10,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "ddp_support.h"
 #include "paceline/parallel/shard_layout.h"
-#include "paceline/parallel/shared_optimizer.h"
+#include "shared_support.h"
 
 namespace paceline {
 namespace {
@@ -25,17 +24,11 @@ using tests::flat_parameters;
 using tests::kUnit32;
 using tests::Mlp;
 using tests::place_of;
+using tests::Saved;
+using tests::set_gradients;
+using tests::shared_errors;
+using tests::with_shared_memory;
 using ::torch::Tensor;
-
-void with_shared_memory(int world, const std::function<void(Communicator&)>& body) {
-  spawn_ranks(world, body, {.link = LocalLink::kShm, .window_bytes = 128 << 20});
-}
-
-// What each rank throws; "" where nothing was thrown.
-template <typename Error>
-std::vector<std::string> shared_errors(int world, const std::function<void(Communicator&)>& body) {
-  return tests::errors_of<Error>(world, body, {.link = LocalLink::kShm, .window_bytes = 128 << 20});
-}
 
 ::torch::optim::SGDOptions of_torch(const SharedSgdOptions& options) {
   return ::torch::optim::SGDOptions(options.lr)
@@ -172,32 +165,6 @@ TEST(SharedSgd, follows_rates_of_groups_that_change_between_steps) {
     EXPECT_THROW(shared.set_lr(2, 0.1), UsageError);
     EXPECT_THROW(shared.set_lr(0, -0.1), UsageError);
   });
-}
-
-// Reads the whole state back from what save() writes.
-class Saved {
- public:
-  explicit Saved(const SharedOptimizer& optimizer) {
-    ::torch::serialize::OutputArchive out;
-    optimizer.save(out);
-    out.save_to(stream_);
-    archive.load_from(stream_);
-  }
-  Tensor operator()(const std::string& key) {
-    Tensor value;
-    archive.read(key, value, /*is_buffer=*/true);
-    return value;
-  }
-  ::torch::serialize::InputArchive archive;
-
- private:
-  std::stringstream stream_;
-};
-
-void set_gradients(::torch::nn::Module& net, int rank, int step) {
-  for (const auto& parameter : net.parameters()) {
-    parameter.mutable_grad() = batch(parameter.sizes(), rank, step) * 0.1;
-  }
 }
 
 // One step of LibTorch's optimizer from the state that `before` holds.
@@ -562,6 +529,14 @@ TEST(SharedOptimizer, refuses_parameters_that_share_memory) {
     SharedSGD shared(net, comm);
   });
   expect_all_contain(texts, "parameters a and b share memory");
+  const auto crossing = shared_errors<UsageError>(2, [](Communicator& comm) {
+    Tied net;
+    const Tensor matrix = ::torch::ones({30, 30});
+    net->a.set_data(matrix.select(1, 0));  // a column and a row
+    net->b.set_data(matrix.select(0, 20));
+    SharedSGD shared(net, comm);
+  });
+  expect_all_contain(crossing, "parameters a and b share memory");
 }
 
 TEST(SharedOptimizer, needs_for_all_ranks_no_more_memory_than_for_one) {
