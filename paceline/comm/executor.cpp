@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "paceline/base/assert.h"
+#include "paceline/comm/link_error.h"
 
 namespace paceline {
 
@@ -43,15 +44,25 @@ void Executor::add(std::shared_ptr<CallState> call) {
 bool Executor::advance() {
   bool moved = false;
   for (std::size_t peer = 0; peer < in_.size(); ++peer) {
-    if (!in_[peer]) continue;
-    const bool watched = lacks_post_of(static_cast<int>(peer));
-    moved = in_[peer]->move(calls_, history_, watched) || moved;
+    if (in_[peer]) moved = receive(static_cast<int>(peer)) || moved;
   }
   for (const auto& call : calls_) moved = advance_local(*call) || moved;
   for (const auto& out : out_) {
     if (out) moved = out->move(calls_) || moved;
   }
   return moved;
+}
+
+bool Executor::receive(int peer) {
+  Incoming& in = *in_[static_cast<std::size_t>(peer)];
+  const bool watched = lacks_post_of(peer);
+  try {
+    return in.move(calls_, history_, watched);
+  } catch (const PeerLost&) {
+    // It may have posted all that we wait for since that look, and then have left in good order.
+    if (!watched || lacks_post_of(peer) || in.wanted(calls_)) throw;
+    return true;
+  }
 }
 
 bool Executor::advance_local(CallState& call) {

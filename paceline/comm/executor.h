@@ -50,6 +50,7 @@ class Executor {
   [[nodiscard]] std::vector<link::Interest> interests() const;
 
  private:
+  [[nodiscard]] bool receive(int peer);
   [[nodiscard]] bool advance_local(CallState& call);
   [[nodiscard]] bool do_local(CallState& call, CallCursor::StepIndex index);
   [[nodiscard]] bool fold(CallState& call, CallCursor::StepIndex index);
