@@ -138,6 +138,8 @@ class SharedOptimizer {
 
   /// Writes the whole state to each rank's archive: "<name of a state>.<name of a parameter>" in
   /// the parameter's shape, and the number of steps and rates. Parameters are the module's own.
+  ///
+  /// Cost  Each rank holds the whole state for as long as its archive does.
   void save(::torch::serialize::OutputArchive& archive) const;
   /// Reads what save() wrote, in a world of any size.
   ///
