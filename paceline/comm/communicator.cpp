@@ -36,7 +36,10 @@ int Communicator::rank() const { return context().rank(); }
 int Communicator::world_size() const { return context().world(); }
 std::string Communicator::link() const { return context().link(); }
 std::string Communicator::link_reason() const { return context().link_reason(); }
-Engine& Communicator::engine() { return context(); }
+Engine& Communicator::engine() {
+  context().require_not_forked();
+  return context();
+}
 std::shared_ptr<Engine> Communicator::share_engine() { return context().shared_from_this(); }
 
 Work Communicator::start(Collective what,

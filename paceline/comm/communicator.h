@@ -31,7 +31,9 @@ struct CallOptions {
 /// Destroying it never waits or sends: calls that are still in flight are aborted, and peers that
 /// still need this rank get CommError.
 ///
-/// Errors   UsageError from every member of a communicator that was moved from.
+/// Errors   UsageError from every member of a communicator that was moved from, and from every call
+///          in a process that was forked from the one that made it: there abort() and the
+///          destructor do nothing.
 /// Threads  One caller at a time. Work handles may be waited for on any thread.
 class Communicator {
  public:
@@ -162,6 +164,8 @@ class Communicator {
   void abort(const std::string& reason);
 
   /// The untyped door: buffers made of pieces. Valid as long as the communicator.
+  ///
+  /// Errors  UsageError in a forked process, before anything of the parent's can be touched.
   [[nodiscard]] Engine& engine();
   /// The same door for those who may outlive the communicator; its end still ends all calls.
   [[nodiscard]] std::shared_ptr<Engine> share_engine();

@@ -128,6 +128,7 @@ Work Context::start(const Call& call, Buffer in, Buffer out) {
 }
 
 Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer& out) {
+  require_not_forked();
   const Descriptor descriptor = describe(call, in);
   const std::string fault = fault_of(descriptor, world_, windows_ != nullptr);
   std::string refusal;
@@ -243,7 +244,16 @@ void Context::throw_if_closed(const Descriptor& descriptor) {
                               rank_, text_of(descriptor), cause_->text));
 }
 
+void Context::require_not_forked() const {
+  if (!forked()) return;
+  throw UsageError(
+      fmt::format("rank {}: this process was forked from the one that made the communicator, whose "
+                  "links and memory are the parent's; use it there, or fork before init()",
+                  rank_));
+}
+
 void Context::wait(CallState& call) {
+  require_not_forked();
   if (!call.finished.load(std::memory_order_acquire)) {
     MutexLock lock(mutex_);
     while (!call.finished.load(std::memory_order_acquire)) {
@@ -308,6 +318,7 @@ Region Context::shared_region(Region own, std::uint64_t offset, std::size_t byte
 bool Context::shares_memory() const noexcept { return fabric_ && fabric_->windows() != nullptr; }
 
 void Context::abort(const std::string& reason) {
+  if (forked()) return;  // the job is the parent's
   report({.code = CommErrc::kAborted,
           .rank = rank_,
           .peer = rank_,
@@ -316,6 +327,7 @@ void Context::abort(const std::string& reason) {
 }
 
 void Context::abandon(const std::string& reason) {
+  if (forked()) return;
   const store::Cause cause{.code = CommErrc::kAborted,
                            .rank = rank_,
                            .peer = rank_,
@@ -331,6 +343,10 @@ void Context::abandon(const std::string& reason) {
 }
 
 void Context::shut_down() {
+  if (forked()) {  // its threads are not here, and closing would end the parent's links
+    static_cast<void>(new std::shared_ptr<Context>(weak_from_this().lock()));
+    return;
+  }
   {
     const MutexLock lock(mutex_);
     if (stopped_) return;

@@ -22,6 +22,7 @@
 #include "paceline/comm/executor.h"
 #include "paceline/comm/issued_calls.h"
 #include "paceline/link/link.h"
+#include "paceline/net/fork.h"
 #include "paceline/store/control.h"
 #include "paceline/store/join.h"
 
@@ -64,8 +65,10 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void abandon(const std::string& reason) override;
 
   void wait(CallState& call);
+  void require_not_forked() const;
 
-  /// Fails what is in flight and closes the links. Idempotent; never waits for a peer.
+  /// Fails what is in flight and closes the links. Idempotent; never waits for a peer. In a child
+  /// of the process that made it: keeps all of it for good, as the links are the parent's.
   void shut_down();
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -150,6 +153,10 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   void report(const store::Cause& cause);
   [[nodiscard]] std::string name_of_call(const CallState& call) const;
 
+  /// Whether this is a child of the process that made it, to which links and threads do not belong.
+  [[nodiscard]] bool forked() const { return world_ > 1 && net::fork_depth() != fork_depth_; }
+
+  const unsigned fork_depth_ = net::fork_depth();
   const int rank_;
   const int world_;
   const std::optional<int> store_rank_;

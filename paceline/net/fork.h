@@ -13,4 +13,11 @@ namespace paceline::net {
 /// Threads  Any.
 void around_fork(void (*before)(), void (*in_parent)(), void (*in_child)());
 
+/// How many forks lie between this process and the first one that asked: a number that is another
+/// one in each child. From the second time on it costs a load.
+///
+/// Errors   SystemError.
+/// Threads  Any.
+[[nodiscard]] unsigned fork_depth();
+
 }  // namespace paceline::net

@@ -327,6 +327,7 @@ std::size_t SharedTraining::state_bytes() const {
 
 // What is made meanwhile is no gradient, and must not take the place of one in the arena.
 void SharedTraining::guarded(const std::function<void()>& action) const {
+  static_cast<void>(comm_.engine());  // before a forked child writes to anything
   reducer_->leave_here();
   try {
     action();

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a group ends: aborts, departures, timeouts, destruction; never in a hang.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paceline/paceline.h"
@@ -175,6 +179,38 @@ TEST(SpawnRanks, rethrows_what_the_lowest_rank_threw_whoever_was_first) {
     EXPECT_EQ(failure.rank, 1);
   }
 }
+
+#if !defined(__SANITIZE_THREAD__)  // it ends children of processes with threads
+TEST(ForkedChild, cannot_use_the_communicator_nor_end_its_parent_s_job) {
+  for (const auto link : {LocalLink::kMemory, LocalLink::kShm, LocalLink::kTcp}) {
+    spawn_ranks(2,
+                [](Communicator& comm) {
+                  comm.barrier();
+                  if (comm.rank() == 0) {
+                    const pid_t child = ::fork();
+                    if (child == 0) {
+                      bool good = false;
+                      try {
+                        comm.barrier();
+                      } catch (const UsageError& error) {
+                        good = std::string(error.what()).find("was forked") != std::string::npos;
+                      }
+                      comm.abort("nobody hears this");
+                      { const Communicator mine = std::move(comm); }
+                      ::_exit(good ? 0 : 1);
+                    }
+                    int status = -1;
+                    EXPECT_EQ(::waitpid(child, &status, 0), child);
+                    EXPECT_EQ(status, 0);
+                  }
+                  std::vector<float> data(1000, 1.F);
+                  comm.allreduce(std::span(data), ReduceOp::kSum);
+                  EXPECT_EQ(data.back(), 2.F);
+                },
+                {.link = link});
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace paceline

@@ -11,7 +11,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include "shared_support.h"
 
@@ -171,6 +173,36 @@ TEST(SharedMisuse, of_numbers_that_are_not_finite_is_refused) {
     EXPECT_THROW(static_cast<void>(shared.clip_grad_norm(nan)), UsageError);
     EXPECT_EQ(shared.lr(), 1e-3);
     shared.set_lr(1e30);  // large, but a number
+    EXPECT_NO_THROW(shared.step());
+  });
+}
+
+TEST(SharedMisuse, in_a_forked_child_is_refused_and_leaves_the_parent_alone) {
+  with_shared_memory(2, [](Communicator& comm) {
+    Mlp net;
+    fill(*net);
+    SharedSGD shared(net, comm, {.lr = 0.5});
+    const Tensor before = flat_parameters(*net);
+    set_gradients(*net, comm.rank(), 0);
+    comm.barrier();
+    if (comm.rank() == 0) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        bool good = false;
+        try {
+          shared.step();
+        } catch (const UsageError& error) {
+          good = std::string(error.what()).find("was forked") != std::string::npos;
+        }
+        ::_exit(good ? 0 : 1);
+      }
+      int status = -1;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    comm.barrier();
+    EXPECT_TRUE(::torch::equal(flat_parameters(*net), before));
+    comm.barrier();
     EXPECT_NO_THROW(shared.step());
   });
 }
