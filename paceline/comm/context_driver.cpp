@@ -41,6 +41,7 @@ void Context::progress() {
 }
 
 void Context::advance() {
+  if (forked()) return;
   MutexLock lock(mutex_);
   if (driving_ || open_.empty()) return;
   (void)drive_with_role(lock, nullptr, Patience::kNone);

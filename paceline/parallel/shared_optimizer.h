@@ -121,7 +121,7 @@ class SharedOptimizer {
   ///
   /// Numerics  Squares are summed in F64, by shards and then over ranks: the same bits on every
   ///           rank. The mean is multiplied by min(1, max_norm / (norm + 1e-6)), rounded to its
-  ///           type.
+  ///           type; a norm that is no number makes all of it NaN, as in LibTorch.
   /// Cost      Keeps this rank's share of the mean, M/N bytes, until step().
   /// Errors    UsageError if max_norm is not positive, or, on all ranks, if they differ in it; what
   ///           step() throws; and from step() if a `.grad` has changed since.

@@ -256,7 +256,8 @@ double SharedTraining::clip_grad_norm(double max_norm) {
     require_gradients();
     reducer_->take(*shared_);
     norm = norm_of_means(max_norm);
-    scale_ = std::min(1.0, max_norm / (norm + 1e-6));
+    const double scale = max_norm / (norm + 1e-6);
+    scale_ = scale > 1 ? 1 : scale;  // NaN stays
   });
   return norm;
 }

@@ -190,9 +190,11 @@ TEST(Async, advance_finishes_calls_that_nobody_waits_for_and_never_waits_itself)
 }
 
 TEST(Async, leaves_errors_of_calls_that_it_advanced_to_those_who_wait) {
-  spawn_ranks(2, [](Communicator& comm) {
+  std::latch both_started(2);
+  spawn_ranks(2, [&](Communicator& comm) {
     std::vector<float> data(20000, 1.F);
     Work work = start_by_caller(comm, data);
+    both_started.arrive_and_wait();
     if (comm.rank() == 1) comm.abort("rank 1 has had enough");
     while (!work.done()) comm.engine().advance();
     EXPECT_THROW(work.wait(), CommError);

@@ -296,6 +296,18 @@ TEST(SharedOptimizer, clips_by_the_norm_of_the_mean_with_the_same_bits_everywher
   }
 }
 
+TEST(SharedOptimizer, clips_by_a_norm_that_is_no_number_as_libtorch_does) {
+  with_shared_memory(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm);
+    set_gradients(*net, comm.rank(), 0);
+    if (comm.rank() == 1) net->fc1->bias.mutable_grad().fill_(NAN);
+    EXPECT_TRUE(std::isnan(shared.clip_grad_norm(1)));
+    shared.step();
+    EXPECT_TRUE(flat_parameters(*net).isnan().all().item<bool>());
+  });
+}
+
 TEST(SharedOptimizer, refuses_gradients_that_changed_after_clipping) {
   const auto texts = shared_errors<UsageError>(2, [](Communicator& comm) {
     Mlp net;
