@@ -39,9 +39,11 @@ def parse():
     return options
 
 
-def ours(options, world, model, optimizer):
+def ours(options, world, model, optimizer, turn):
+    """Every second turn begins with the last mode: what is made first may lie better in memory."""
+    modes = options.modes if turn % 2 == 0 else options.modes[::-1]
     return run_paceline(options, "step", ["-n", world, "--model", model, "--optimizer", optimizer,
-                                          "--mode", ",".join(options.modes), "--steps", options.steps])
+                                          "--mode", ",".join(modes), "--steps", options.steps])
 
 
 def pytorch(options, world, model, optimizer):
@@ -49,8 +51,8 @@ def pytorch(options, world, model, optimizer):
                            [options.steps, model, optimizer])
 
 
-def contestants_of(options, world, model, optimizer):
-    contestants = {"ours": lambda: ours(options, world, model, optimizer)}
+def contestants_of(options, world, model, optimizer, turn):
+    contestants = {"ours": lambda: ours(options, world, model, optimizer, turn)}
     if world > 1 and model not in WITHOUT_PEER:
         contestants["pytorch"] = lambda: pytorch(options, world, model, optimizer)
     return contestants
@@ -66,9 +68,9 @@ def check_same(reports):
 
 
 def run_turns(options, world, model, optimizer):
-    contestants = contestants_of(options, world, model, optimizer)
-    reports = {name: [] for name in contestants}
+    reports = {name: [] for name in contestants_of(options, world, model, optimizer, 0)}
     for i in range(options.rounds):
+        contestants = contestants_of(options, world, model, optimizer, i)
         where = f"N = {world}, {model}, {optimizer}, round {i + 1} of {options.rounds}"
         for name, report in play_round(contestants, i, where):
             reports[name].append(report)
@@ -79,12 +81,12 @@ def run_turns(options, world, model, optimizer):
 def figures_of(reports):
     """Of one side, by mode: medians over the rounds, and the least in-place share of gradient bytes."""
     figures = {}
-    for i, first in enumerate(reports[0]["rows"]):
-        rows = [report["rows"][i] for report in reports]
+    for mode in (row["mode"] for row in reports[0]["rows"]):
+        rows = [row for report in reports for row in report["rows"] if row["mode"] == mode]
         overheads = [row["overhead_ms"] for row in rows if row["overhead_ms"] is not None]
         shares = [ratio(row["bytes_in_place"], row["bytes_in_place"] + row["bytes_copied"])
                   for row in rows if "bytes_in_place" in row]
-        figures[first["mode"]] = {
+        figures[mode] = {
             "step_ms": statistics.median(row["step_ms"]["median"] for row in rows),
             "overhead_ms": statistics.median(overheads) if overheads else None,
             "in_place_share": min(shares) if shares and None not in shares else None}
