@@ -120,7 +120,9 @@ std::vector<NamedTensor> ModuleState::trainable() const {
 }
 
 void ModuleState::require_unchanged() const {
-  std::string change = remembered_.change(parameters_of(*module_));
+  std::string change;
+  if (!remembered_.are_parameters_of(*module_))
+    change = remembered_.change(parameters_of(*module_));
   if (change.empty()) change = remembered_.change_of_requires_grad();
   if (change.empty()) return;
   refuse("the parameters changed after they were wrapped: " + change + "; wrap the module again");

@@ -15,6 +15,26 @@ std::vector<NamedTensor> named(const Items& items) {
   return result;
 }
 
+/// A module's own parameters where it keeps them: named_parameters() copies and hashes each name,
+/// which for a small parameter costs as much as its gradient.
+struct Registered : ::torch::nn::Module {
+  static const auto& of(const ::torch::nn::Module& module) {
+    return module.*(&Registered::parameters_);
+  }
+};
+
+/// In the order of named_parameters(). @return whether `visit` has not ended it by false.
+template <typename Visit>
+bool for_each_parameter(const ::torch::nn::Module& module, const Visit& visit) {
+  for (const auto& item : Registered::of(module)) {
+    if (item.value().defined() && !visit(item.value())) return false;
+  }
+  for (const auto& child : module.children()) {
+    if (!for_each_parameter(*child, visit)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string list_of(at::IntArrayRef numbers) {
@@ -88,6 +108,16 @@ std::string RememberedTensors::change(const std::vector<NamedTensor>& now) const
                                  return change_of(was, is.tensor).empty();
                                });
   return same ? std::string() : first_change(now);
+}
+
+bool RememberedTensors::are_parameters_of(const ::torch::nn::Module& module) const {
+  auto next = remembered_.begin();
+  const bool all = for_each_parameter(module, [&](const at::Tensor& is) {
+    if (next == remembered_.end() || !change_of(*next, is).empty()) return false;
+    ++next;
+    return true;
+  });
+  return all && next == remembered_.end();
 }
 
 std::string RememberedTensors::change_of_requires_grad() const {
