@@ -165,8 +165,10 @@ def run_torch_ranks(options, name, script, world, arguments):
     are stopped, and so is this program."""
     with tempfile.TemporaryDirectory() as folder:
         rest = [str(world), os.path.join(folder, "meeting"), *map(str, arguments)]
-        ranks = [Rank(r, script, rest, folder) for r in range(world)]
+        ranks = []
         try:
+            for r in range(world):
+                ranks.append(Rank(r, script, rest, folder))
             error = first_failure_of(ranks, options.limit)
         finally:
             for rank in ranks:

@@ -274,17 +274,20 @@ void Context::wait(CallState& call) {
 }
 
 std::map<std::string, Traffic> Context::traffic() const {
+  require_not_forked();
   const MutexLock lock(mutex_);
   return traffic_;
 }
 
 void Context::start_ledger(std::size_t capacity) {
+  require_not_forked();
   const MutexLock lock(mutex_);
   ledger_.start(capacity);
   first_recorded_ = issued_.next();
 }
 
 Ledger Context::take_ledger() {
+  require_not_forked();
   Ledger ledger = ledger_.take();
   std::sort(ledger.calls.begin(), ledger.calls.end(),
             [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
@@ -344,6 +347,7 @@ void Context::abandon(const std::string& reason) {
 
 void Context::shut_down() {
   if (forked()) {  // its threads are not here, and closing would end the parent's links
+    // Kept for good: ~Context() would join them.
     static_cast<void>(new std::shared_ptr<Context>(weak_from_this().lock()));
     return;
   }

@@ -175,7 +175,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   std::vector<CallPtr> taken_;  // from the intake, not in the executor yet
   unsigned busy_turns_ = 0;
   unsigned idle_turns_ = 0;
-  Clock::time_point left_{};  // when the last driver gave up its role
+  Clock::time_point left_{};  // when the last driver that waits gave up its role
   bool idle_ = false;         // nothing has moved since idle_since_
   Clock::time_point idle_since_{};
 

@@ -49,6 +49,7 @@ void Context::advance() {
   if (driving_ || open_.empty()) return;
   (void)drive_with_role(lock, nullptr, Patience::kNone);
   if (waiting_ > 0 || stopped_) changed_.notify_all();
+  if (progress_needed()) work_.notify_one();  // it may have been woken while the role was ours
 }
 
 // Gives the role back whatever happens.
@@ -63,7 +64,8 @@ std::exception_ptr Context::drive_with_role(MutexLock& lock,
   } catch (...) {
     broken = std::current_exception();
   }
-  if (!executor_.in_flight().empty()) left_ = Clock::now();
+  const bool waits = patience == Patience::kWaits;
+  if (waits && !executor_.in_flight().empty()) left_ = Clock::now();
   lock.lock();
   driving_ = false;
   return broken;
@@ -73,7 +75,7 @@ bool Context::progress_needed() const {
   return progress_wanted_ && !driving_ && waiting_ == 0 && !open_.empty();
 }
 
-// While there was no driver no call could move: that time is nobody's stall.
+// While no driver waited no call could be expected to move: that time is nobody's stall.
 void Context::excuse_absence() {
   if (executor_.in_flight().empty()) return;
   const auto now = Clock::now();

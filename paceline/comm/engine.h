@@ -83,7 +83,8 @@ class Engine {
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
 
   /// Moves calls in flight as far as they go without waiting for anybody: for callers that have
-  /// other work to do. Does nothing while another thread moves them.
+  /// other work to do. Does nothing while another thread moves them. If a peer fails it stays until
+  /// the cause is known, some seconds at most.
   ///
   /// Errors   None: a call that fails says so when it is waited for.
   /// Threads  Any.

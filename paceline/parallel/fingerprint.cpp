@@ -12,7 +12,6 @@
 namespace paceline {
 namespace {
 
-constexpr const char* kLabel = "ddp model";
 constexpr std::int64_t kLongestText = std::int64_t{1} << 30;
 
 std::string encode(const Fingerprint& fingerprint) {
@@ -120,7 +119,7 @@ void require_equal_on_all_ranks(const Fingerprint& fingerprint,
                                 Communicator& comm,
                                 std::chrono::milliseconds timeout,
                                 std::string_view who) {
-  const CallOptions options{.label = kLabel, .timeout = timeout};
+  const CallOptions options{.label = std::string(who), .timeout = timeout};
   const std::string text = encode(fingerprint);
   const auto all = gather({hash_of(text), static_cast<std::int64_t>(text.size())}, comm, options);
   const auto other = std::find_if(all.begin(), all.end(),

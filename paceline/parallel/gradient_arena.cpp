@@ -2,12 +2,15 @@
 #include "paceline/parallel/gradient_arena.h"
 
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
+
+#include "paceline/base/error.h"
 
 namespace paceline {
 namespace {
@@ -42,6 +45,16 @@ at::Tensor tensor_over(const c10::Storage& storage, std::int64_t offset, const a
     return tensor.set_(storage, offset, like.sizes(), like.strides());
   }
   return tensor.set_(storage, offset, like.sizes());
+}
+
+Region reachable_if_possible(Engine& engine, std::size_t bytes) {
+  try {
+    return engine.allocate(bytes);
+  } catch (const UsageError&) {
+    constexpr std::align_val_t kLine{64};
+    auto* const data = static_cast<std::byte*>(::operator new(bytes, kLine));
+    return {{data, [](std::byte* p) { ::operator delete(p, kLine); }}, bytes};
+  }
 }
 
 c10::DataPtr ArenaAllocator::allocate(std::size_t bytes) {

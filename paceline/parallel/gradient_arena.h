@@ -21,6 +21,12 @@ namespace paceline {
                                      std::int64_t offset,
                                      const at::Tensor& like);
 
+/// Memory that the links reach without a copy, if there is any left; else ordinary memory, which
+/// they copy. Aligned to 64 bytes; not cleared.
+///
+/// Errors  std::bad_alloc.
+[[nodiscard]] Region reachable_if_possible(Engine& engine, std::size_t bytes);
+
 /// Hands out blocks of the heap that serves the calling thread, for what asks for exactly their
 /// size; all else, and what finds no block, it asks of the allocator that was there before.
 ///

@@ -40,7 +40,7 @@ Reducer::Reducer(std::string name,
       caps_(options.caps),
       timeout_(options.timeout),
       driver_(
-          options.driver.value_or(engine_->shares_memory() ? Driver::kByHooks : Driver::kInHook)),
+          options.driver.value_or(engine_->shares_memory() ? Driver::kByHooks : Driver::kByThread)),
       alone_(comm.world_size() == 1),
       parameters_(std::move(parameters)),
       entries_(parameters_.size()) {
@@ -110,7 +110,7 @@ void Reducer::lay_out(const BucketLayout& layout) {
 void Reducer::watch(const at::Tensor& output) {
   if (!output.defined() || !output.requires_grad() || output.is_leaf()) return;
   output.register_hook([weak = weak_from_this()](const at::Tensor&) {
-    if (const auto self = weak.lock()) self->enter_backward();
+    if (const auto self = weak.lock()) self->enter_backward(true);
   });
 }
 
@@ -136,10 +136,12 @@ void Reducer::require_settled() {
       [&] { fail("the last backward ended by an exception, before its gradients were averaged"); });
 }
 
-void Reducer::enter_backward() {
+// A backward whose begin no output has told us may be within another one.
+void Reducer::enter_backward(bool outermost) {
   const int backward = current_backward();
   if (std::find(running_.begin(), running_.end(), backward) != running_.end()) return;
   if (running_.empty() && arrived_ == 0) phases_.begin(Phase::kBackward);
+  if (running_.empty()) from_outside_ = outermost;
   running_.push_back(backward);
   if (arena_) arena_->serve_here();
   when_backward_ends([weak = weak_from_this(), backward] {
@@ -159,7 +161,7 @@ void Reducer::leave_backward(int backward) {
 
 void Reducer::on_gradient(std::size_t index, const at::Tensor& passing) {
   guarded([&] {
-    enter_backward();
+    enter_backward(false);
     Entry& entry = entries_[index];
     if (std::exchange(entry.last_backward, backward_) != backward_) ++arrived_;
     entry.has_gradient = true;
@@ -174,7 +176,8 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& passing) {
 // By hooks, what comes in a backward within another one waits for the end: of a parameter that
 // several checkpointed parts use, another gradient may follow.
 bool Reducer::may_leave_now() const {
-  return driver_ == Driver::kInHook || running_.front() == current_backward();
+  if (driver_ == Driver::kByThread) return true;
+  return from_outside_ && running_.front() == current_backward();
 }
 
 void Reducer::note_arrival(std::size_t index) {
@@ -216,7 +219,7 @@ void Reducer::put_into_bucket(std::size_t index, const at::Tensor& passing) {
 void Reducer::start_complete_buckets() {
   while (next_start_ < buckets_.size() && missing_in_[next_start_] == 0) {
     Bucket& bucket = buckets_[next_start_++];
-    const bool by_thread = driver_ == Driver::kInHook && !ending_;
+    const bool by_thread = driver_ == Driver::kByThread && !ending_;
     if (!alone_)
       bucket.start(*engine_, timeout_, by_thread ? Progress::kThread : Progress::kCaller);
     ++statistics_.buckets_started;

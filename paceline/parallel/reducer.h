@@ -22,7 +22,7 @@ namespace paceline {
 
 /// Who advances buckets. They leave as soon as they are complete.
 enum class Driver : std::uint8_t {
-  kInHook,  ///< the engine's thread, while backward goes on
+  kByThread,  ///< one of the engine, while backward goes on
   kByHooks  ///< the thread of backward: at each gradient what the other ranks are ready for, and at
             ///< the end the rest
 };
@@ -86,7 +86,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   [[nodiscard]] std::string label_of(std::size_t bucket) const;
   void lay_out(const BucketLayout& layout);
   void attach();
-  void enter_backward();
+  void enter_backward(bool outermost);
   void leave_backward(int backward);
   void on_gradient(std::size_t index, const at::Tensor& passing);
   [[nodiscard]] bool may_leave_now() const;
@@ -126,6 +126,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   bool rebuilt_ = false;
 
   std::vector<int> running_;      // backwards that will tell us their end
+  bool from_outside_ = false;     // the first of them is known to be within no other one
   std::uint64_t backward_ = 1;    // number of this backward
   std::size_t arrived_ = 0;       // parameters with a gradient in this backward
   int backwards_done_ = 0;        // in this step

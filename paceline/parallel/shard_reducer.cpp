@@ -55,7 +55,7 @@ ShardReducer::ShardReducer(std::span<const NamedTensor> parameters, Communicator
     if (tensor.nbytes() < GradientArena::kSmallestBytes) bytes += (tensor.nbytes() + 63) / 64 * 64;
   }
   if (bytes == 0) return;
-  const Region region = comm.engine().allocate(bytes);
+  const Region region = reachable_if_possible(comm.engine(), bytes);
   std::size_t at = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
@@ -72,8 +72,9 @@ void ShardReducer::lay_out(std::span<const Round> rounds) {
     largest = std::max(largest, shard_count(round, comm_.rank()) * size_of(round.dtype));
   }
   if (largest <= shard_bytes_) return;
-  shard_bytes_ = (largest + kLine - 1) / kLine * kLine;
-  shards_ = comm_.engine().allocate(kUnderWay * shard_bytes_);
+  const std::size_t each = (largest + kLine - 1) / kLine * kLine;
+  shards_ = reachable_if_possible(comm_.engine(), kUnderWay * each);
+  shard_bytes_ = each;
 }
 
 std::string ShardReducer::fault() const {
@@ -120,6 +121,7 @@ void ShardReducer::take(const SharedParameters& shared) {
   }
   separate_overlaps();
   bytes_ = count_taken();
+  kept_ = std::make_shared<Kept>(taken_, shards_);
 }
 
 GradientBytes ShardReducer::count_taken() const {
@@ -154,7 +156,10 @@ void ShardReducer::separate_overlaps() {
   }
 }
 
-void ShardReducer::release() { taken_.clear(); }
+void ShardReducer::release() {
+  taken_.clear();
+  kept_.reset();
+}
 
 bool ShardReducer::changed_since_take() const {
   for (std::size_t i = 0; i < taken_.size(); ++i) {
@@ -180,7 +185,7 @@ void ShardReducer::start(std::size_t index, const Round& round, const CallOption
                   .count = round.count,
                   .label = options.label,
                   .timeout = options.timeout,
-                  .keeps = std::make_shared<std::pair<std::vector<Taken>, Region>>(taken_, shards_),
+                  .keeps = kept_,
                   .progress = Progress::kCaller};
   work_[index % kUnderWay] = comm_.engine().start(call, {round.dtype, round.count, pieces},
                                                   {round.dtype, own, {&shard, 1}});

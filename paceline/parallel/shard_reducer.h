@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -77,7 +78,9 @@ class ShardReducer {
   Communicator& comm_;
   std::unique_ptr<GradientArena> arena_;  // none at world 1
   std::vector<at::Tensor> homes_;         // of small gradients
+  using Kept = std::pair<std::vector<Taken>, Region>;
   std::vector<Taken> taken_;
+  std::shared_ptr<const Kept> kept_;  // what calls under way use
   GradientBytes bytes_;
   Region shards_;
   std::size_t shard_bytes_ = 0;  // of one of kUnderWay places in it

@@ -44,9 +44,11 @@ class SharedParameters {
   /// Takes the parameters as they are now. Autograd then refuses graphs that have saved them.
   void accept();
 
-  /// Puts those that were moved elsewhere, as torch::load does, back into the shared memory.
-  enum class Values : bool { kOfMemory, kOfParameters };  ///< which are kept
-  /// The names of those whose values do not fit there: these have the memory's. Empty if all do.
+  enum class Values : bool { kOfMemory, kOfParameters };
+  /// Puts those that were moved elsewhere, as torch::load does, back into the shared memory, and
+  /// keeps the values of one side.
+  /// @return  The names of those whose values do not fit there: these have the memory's. Empty if
+  ///          all do.
   std::string bring_home(Values values);
 
   /// Whether any of the tensor's memory is here.

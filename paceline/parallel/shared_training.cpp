@@ -52,6 +52,15 @@ SharedTraining::SharedTraining(std::string title,
     place_.push_back(static_cast<std::size_t>(found - all.begin()));
     shapes_.push_back({dtype_of(one.tensor.scalar_type()).value(), one.tensor.nbytes()});
   }
+  try {
+    furnish();
+  } catch (const std::exception& error) {  // no memory, say: the others would wait for this rank
+    abort_for(error);
+    throw;
+  }
+}
+
+void SharedTraining::furnish() {
   reducer_ = std::make_unique<ShardReducer>(trainable_, comm_);
   std::vector<std::size_t> order(trainable_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
@@ -163,9 +172,17 @@ void SharedTraining::step() {
 // Calls `use` for each round once shards_ has its mean; the next rounds are under way meanwhile.
 void SharedTraining::average(const std::function<void(std::size_t round)>& use) {
   std::size_t started = 0;
-  for (std::size_t round = 0; round < rounds_.size(); ++round) {
-    for (; started < std::min(rounds_.size(), round + ShardReducer::kUnderWay); ++started) {
+  const auto start_more = [&](std::size_t end) {
+    for (; started < std::min(rounds_.size(), end); ++started) {
       reducer_->start(started, rounds_[started], calls("gradients"));
+    }
+  };
+  for (std::size_t round = 0; round < rounds_.size(); ++round) {
+    try {
+      start_more(round + ShardReducer::kUnderWay);
+    } catch (const UsageError&) {  // this rank's call was refused, and its links are closed
+      reducer_->close();
+      throw;
     }
     reducer_->finish(round);
     use(round);
@@ -339,11 +356,15 @@ void SharedTraining::guarded(const std::function<void()>& action) const {
     reducer_->close();
     throw;
   } catch (const std::exception& error) {  // no memory, say: the others wait for this rank
-    comm_.abort("rank " + std::to_string(comm_.rank()) + ": " + title_ + ": " + first_line(error));
+    abort_for(error);
     reducer_->close();
     throw;
   }
   reducer_->serve_here();
+}
+
+void SharedTraining::abort_for(const std::exception& error) const {
+  comm_.abort("rank " + std::to_string(comm_.rank()) + ": " + title_ + ": " + first_line(error));
 }
 
 std::string first_line(const std::exception& error) {

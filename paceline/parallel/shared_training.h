@@ -66,6 +66,8 @@ class SharedTraining {
   };
 
   void agree();
+  void furnish();
+  void abort_for(const std::exception& error) const;
   void require_shared_memory() const;
   void watch_arrival();
   void lay_out(const BucketLayout& layout);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// @file
-/// The arithmetic of the shared optimizers, on a few thousand elements at a time.
+/// The arithmetic of the shared optimizers, on some ten thousand elements at a time.
 
 #include <cstdint>
 #include <memory>

@@ -9,16 +9,29 @@ namespace {
 
 // Three rounds are under way at a time; the fourth slot is free by a flag that comes in between.
 constexpr std::uint32_t kSlots = 4;
+// A resident rank works on so many at a time. No more: a rank with a stage waits for the end of
+// round i when it has begun no later one than i + 2.
+constexpr std::uint32_t kTogether = 3;
 
 // A round is one slice of each chunk. Its two flags: what others need is in this rank's window; this
 // rank is done with the others' windows.
 constexpr int ready(std::uint32_t round) { return static_cast<int>(2 * round); }
 constexpr int done(std::uint32_t round) { return static_cast<int>(2 * round + 1); }
 
+/// Rounds [begin, end).
+struct Rounds {
+  std::uint32_t begin = 0, end = 0;
+};
+
+/// What these rounds have of chunk `c`.
+Range slices_of(const Builder& b, long c, Rounds rounds) {
+  return {b.slice(c, rounds.begin).begin, b.slice(c, rounds.end - 1).end};
+}
+
 /// What the collectives differ in.
 struct Parts {
   void (*copy_in)(Builder&, std::uint32_t round) = nullptr;   ///< kIn -> kStage
-  void (*work)(Builder&, std::uint32_t round) = nullptr;      ///< on all windows
+  void (*work)(Builder&, Rounds rounds) = nullptr;            ///< on all windows
   void (*copy_out)(Builder&, std::uint32_t round) = nullptr;  ///< kStage -> kOut
 };
 
@@ -53,17 +66,19 @@ void finish_round(Builder& b, const Parts& parts, std::uint32_t round) {
   if (parts.copy_out != nullptr) parts.copy_out(b, round);
 }
 
-void work_round(Builder& b, const Parts& parts, std::uint32_t round) {
-  b.await(ready(round), b.others());
-  parts.work(b, round);
-  b.post(done(round), b.others());
+// The last round is awaited first: whoever has posted that has posted all, so one sleep is enough.
+void work_on(Builder& b, const Parts& parts, Rounds rounds) {
+  for (std::uint32_t i = rounds.end; i > rounds.begin; --i) b.await(ready(i - 1), b.others());
+  parts.work(b, rounds);
+  for (std::uint32_t i = rounds.begin; i < rounds.end; ++i) b.post(done(i), b.others());
 }
 
 // Others may come later, or be done earlier: nothing here waits for them before it has to.
 void all_rounds_resident(Builder& b, const Parts& parts) {
   for (std::uint32_t i = 0; i < b.slices(); ++i) b.post(ready(i), b.others());
-  for (std::uint32_t i = 0; i < b.slices(); ++i) work_round(b, parts, i);
-  // The last round's first: whoever has posted that has posted all, so one sleep is enough.
+  for (std::uint32_t i = 0; i < b.slices(); i += kTogether) {
+    work_on(b, parts, {i, std::min(i + kTogether, b.slices())});
+  }
   for (std::uint32_t i = b.slices(); i > 0; --i) b.await(done(i - 1), b.others());
 }
 
@@ -76,7 +91,7 @@ void all_rounds_staged(Builder& b, const Parts& parts) {
       parts.copy_in(b, i);
       b.post(ready(i), b.others());
     }
-    if (i >= 1 && i - 1 < b.slices()) work_round(b, parts, i - 1);
+    if (i >= 1 && i - 1 < b.slices()) work_on(b, parts, {i - 1, i});
     if (i >= 2) finish_round(b, parts, i - 2);
   }
 }
@@ -109,29 +124,29 @@ void receive_rounds(Builder& b) {
 }  // namespace
 
 void direct_allreduce(Builder& b) {
-  const auto work = [](Builder& builder, std::uint32_t round) {
+  const auto work = [](Builder& builder, Rounds rounds) {
     const long r = builder.rank();
     builder.fold(Memory::kIn, builder.all_from(r + 1), Memory::kOut, builder.all_from(r),
-                 builder.slice(r, round));
+                 slices_of(builder, r, rounds));
   };
   all_rounds(b, {.copy_in = copy_others_in, .work = work, .copy_out = copy_others_out});
 }
 
 void direct_reduce_scatter(Builder& b) {
-  const auto work = [](Builder& builder, std::uint32_t round) {
+  const auto work = [](Builder& builder, Rounds rounds) {
     const long r = builder.rank();
     builder.fold(Memory::kIn, builder.all_from(r + 1), Memory::kOut, builder.one(r),
-                 builder.slice(r, round));
+                 slices_of(builder, r, rounds));
   };
   all_rounds(b, {.copy_in = copy_others_in, .work = work});
 }
 
 void direct_allgather(Builder& b) {
-  const auto work = [](Builder& builder, std::uint32_t round) {
+  const auto work = [](Builder& builder, Rounds rounds) {
     for (long d = 1; d < builder.world(); ++d) {
       const long c = builder.rank() + d;
       builder.fold(Memory::kIn, builder.one(c), Memory::kOut, builder.one(builder.rank()),
-                   builder.slice(c, round));
+                   slices_of(builder, c, rounds));
     }
   };
   all_rounds(b, {.copy_in = copy_own_in, .work = work});

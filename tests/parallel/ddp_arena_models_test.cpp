@@ -176,7 +176,7 @@ TEST(DdpArenaModels, leave_gradients_alone_on_one_rank) {
 
 TEST(DdpArenaModels, have_the_same_bits_whoever_advances_buckets) {
   std::vector<Tensor> results;
-  for (const Driver driver : {Driver::kInHook, Driver::kByHooks}) {
+  for (const Driver driver : {Driver::kByThread, Driver::kByHooks}) {
     for (const auto link : {LocalLink::kMemory, LocalLink::kShm}) {
       spawn_ranks(
           2,

@@ -240,6 +240,50 @@ TEST(Ddp, ends_a_step_with_the_outermost_backward) {
   });
 }
 
+// The same layer twice: two gradients for each parameter, each from a backward of its own.
+struct TiedCheckpointsImpl : ::torch::nn::Module {
+  ::torch::nn::Linear a = register_module("a", ::torch::nn::Linear(4, 4));
+  ::torch::nn::Linear last_to_come = register_module("last_to_come", ::torch::nn::Linear(4, 4));
+  Tensor forward(const Tensor& x, bool checkpointed) {
+    const Tensor y = last_to_come(x);
+    if (!checkpointed) return a(::torch::tanh(a(y)));
+    return Checkpoint::of(::torch::tanh(Checkpoint::of(y, a)), a);
+  }
+};
+struct WrappedTiedCheckpointsImpl : TiedCheckpointsImpl {
+  Wrapped forward(const Tensor& x, bool checkpointed) {
+    return {TiedCheckpointsImpl::forward(x, checkpointed)};
+  }
+};
+const Tensor& value_of(const Tensor& output) { return output; }
+const Tensor& value_of(const Wrapped& output) { return output.value; }
+
+template <typename Net>
+void expect_shared_checkpoints_to_train() {
+  spawn_ranks(2,
+              [](Communicator& comm) {
+                auto net = std::make_shared<Net>();
+                fill(*net);
+                DistributedDataParallel ddp(net, comm,
+                                            {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1});
+                std::vector<Tensor> results;
+                for (const bool checkpointed : {false, true, true}) {
+                  net->zero_grad();
+                  value_of(ddp(batch({2, 4}, comm.rank()), checkpointed)).square().sum().backward();
+                  results.push_back(flat_gradients(*net));
+                }
+                EXPECT_EQ(ddp.statistics().steps, 3U);
+                EXPECT_TRUE(::torch::equal(results[1], results[0]));
+                EXPECT_TRUE(::torch::equal(results[2], results[0]));
+              },
+              {.link = LocalLink::kShm});
+}
+
+TEST(Ddp, trains_layers_that_several_checkpoints_share_where_ranks_share_memory) {
+  expect_shared_checkpoints_to_train<TiedCheckpointsImpl>();
+  expect_shared_checkpoints_to_train<WrappedTiedCheckpointsImpl>();
+}
+
 TEST(Ddp, misses_a_gradient_also_where_all_others_come_from_inner_backwards) {
   std::latch first_step_done(2);
   const auto texts = errors_of<CommError>(2, [&](Communicator& comm) {
