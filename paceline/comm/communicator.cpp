@@ -100,9 +100,7 @@ Work Communicator::barrier_async(const CallOptions& options) {
                Progress::kThread);
 }
 
-Range Communicator::shard(std::uint64_t count) const {
-  return plan::chunk(count, world_size(), rank());
-}
+Range Communicator::shard(std::uint64_t count) const { return shard_of(rank(), count); }
 
 Range Communicator::shard_of(int rank, std::uint64_t count) const {
   return plan::chunk(count, world_size(), rank);

@@ -56,15 +56,16 @@ void Context::advance() {
 std::exception_ptr Context::drive_with_role(MutexLock& lock,
                                             const CallState* target,
                                             Patience patience) {
+  const bool waits = patience == Patience::kWaits;
   std::exception_ptr broken;
   driving_ = true;
   lock.unlock();
   try {
+    if (waits) excuse_absence();
     drive(target, patience);
   } catch (...) {
     broken = std::current_exception();
   }
-  const bool waits = patience == Patience::kWaits;
   if (waits && !executor_.in_flight().empty()) left_ = Clock::now();
   lock.lock();
   driving_ = false;
@@ -85,7 +86,6 @@ void Context::excuse_absence() {
 }
 
 void Context::drive(const CallState* target, Patience patience) {
-  if (patience == Patience::kWaits) excuse_absence();
   for (bool ended = false; !ended;) {
     try {
       ended = drive_once(target, patience);

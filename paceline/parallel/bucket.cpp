@@ -3,9 +3,7 @@
 
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 
 #include "paceline/base/error.h"
 
@@ -15,21 +13,8 @@ namespace {
 at::Tensor flat_memory(Engine& engine, std::int64_t count, const at::TensorOptions& options) {
   const at::Tensor ordinary = at::empty({count}, options);
   if (count == 0 || !engine.shares_memory()) return ordinary;
-  try {
-    const Region region = engine.allocate(ordinary.nbytes());
-    const c10::Storage storage(c10::Storage::use_byte_size_t(), region.bytes,
-                               c10::InefficientStdFunctionContext::makeDataPtr(
-                                   region.data.get(), [keep = region.data](void*) {}, at::kCPU));
-    return tensor_over(storage, 0, ordinary);
-  } catch (const UsageError&) {  // the links then copy
-    return ordinary;
-  }
-}
-
-at::Tensor ordinary_like(const at::Tensor& parameter) {
-  const auto options = parameter.options().requires_grad(false);
-  if (!parameter.is_non_overlapping_and_dense()) return at::empty(parameter.sizes(), options);
-  return at::empty_strided(parameter.sizes(), parameter.strides(), options);
+  const std::size_t bytes = ordinary.nbytes();
+  return tensor_over(storage_over(reachable_if_possible(engine, bytes), 0, bytes), 0, ordinary);
 }
 
 Piece piece_of(const at::Tensor& tensor) {
@@ -92,7 +77,7 @@ CopyReason Bucket::take_in_place(Slot& slot, at::Tensor& gradient, const at::Ten
       // Nobody else uses it: it goes out from where it is, and the links copy.
       const bool free_to_go = reason == CopyReason::kOutside;
       reason = CopyReason::kExhausted;
-      if (!free_to_go) copy = ordinary_like(slot.parameter);
+      if (!free_to_go) copy = empty_as(slot.parameter);
     }
     if (copy.defined()) {
       copy_bits(copy, gradient, slot.parameter);

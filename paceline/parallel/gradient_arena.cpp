@@ -57,6 +57,12 @@ Region reachable_if_possible(Engine& engine, std::size_t bytes) {
   }
 }
 
+c10::Storage storage_over(const Region& region, std::size_t offset, std::size_t bytes) {
+  return {c10::Storage::use_byte_size_t(), bytes,
+          c10::InefficientStdFunctionContext::makeDataPtr(
+              region.data.get() + offset, [keep = region.data](void*) {}, at::kCPU)};
+}
+
 c10::DataPtr ArenaAllocator::allocate(std::size_t bytes) {
   if (bytes >= GradientArena::kSmallestBytes) {
     if (std::byte* const block = BlockHeap::take_here(bytes)) return data_of(block);

@@ -27,6 +27,16 @@ namespace paceline {
 /// Errors  std::bad_alloc.
 [[nodiscard]] Region reachable_if_possible(Engine& engine, std::size_t bytes);
 
+/// Whole cache lines, so that what follows begins with one.
+[[nodiscard]] constexpr std::size_t rounded_to_lines(std::size_t bytes) noexcept {
+  return (bytes + 63) / 64 * 64;
+}
+
+/// `bytes` of the region from `offset` on; it keeps the region.
+[[nodiscard]] c10::Storage storage_over(const Region& region,
+                                        std::size_t offset,
+                                        std::size_t bytes);
+
 /// Hands out blocks of the heap that serves the calling thread, for what asks for exactly their
 /// size; all else, and what finds no block, it asks of the allocator that was there before.
 ///

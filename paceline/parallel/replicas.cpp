@@ -104,16 +104,6 @@ std::string shared_by(const ::torch::nn::Module& a, const ::torch::nn::Module& b
   return {};
 }
 
-at::Tensor unset_like(const at::Tensor& original, const c10::Device& device) {
-  const auto options = original.options().device(device).requires_grad(false);
-  if (!original.is_non_overlapping_and_dense()) return at::empty(original.sizes(), options);
-  return at::empty_strided(original.sizes(), original.strides(), options);
-}
-
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
-}
-
 }  // namespace
 
 Replicas::Replicas(std::shared_ptr<Module> module,
@@ -178,7 +168,7 @@ void Replicas::place(std::size_t device) {
   if (!devices_[device].is_cpu()) modules_[device]->to(devices_[device]);
   state_.push_back(tensors_only(state_of(*modules_[device])));
   for (std::size_t i = 0; i < state_.front().size(); ++i) {
-    state_.back()[i].set_data(unset_like(state_.front()[i], devices_[device]));
+    state_.back()[i].set_data(empty_as(state_.front()[i], devices_[device]));
   }
 }
 

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
 #include "paceline/parallel/gradient_place.h"
@@ -27,23 +25,6 @@ const std::byte* start_of(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
 }
 
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
-}
-
-at::Tensor home_like(const at::Tensor& parameter) {
-  const auto options = parameter.options().requires_grad(false);
-  if (!parameter.is_non_overlapping_and_dense()) return at::empty(parameter.sizes(), options);
-  return at::empty_strided(parameter.sizes(), parameter.strides(), options);
-}
-
-at::Tensor home_in(const Region& region, std::size_t at, const at::Tensor& parameter) {
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), parameter.nbytes(),
-                             c10::InefficientStdFunctionContext::makeDataPtr(
-                                 region.data.get() + at, [keep = region.data](void*) {}, at::kCPU));
-  return tensor_over(storage, 0, parameter);
-}
-
 }  // namespace
 
 ShardReducer::ShardReducer(std::span<const NamedTensor> parameters, Communicator& comm)
@@ -52,7 +33,7 @@ ShardReducer::ShardReducer(std::span<const NamedTensor> parameters, Communicator
   arena_ = std::make_unique<GradientArena>(comm.share_engine(), parameters_);
   std::size_t bytes = 0;
   for (const auto& [name, tensor] : parameters_) {
-    if (tensor.nbytes() < GradientArena::kSmallestBytes) bytes += (tensor.nbytes() + 63) / 64 * 64;
+    if (tensor.nbytes() < GradientArena::kSmallestBytes) bytes += rounded_to_lines(tensor.nbytes());
   }
   if (bytes == 0) return;
   const Region region = reachable_if_possible(comm.engine(), bytes);
@@ -60,19 +41,18 @@ ShardReducer::ShardReducer(std::span<const NamedTensor> parameters, Communicator
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
     if (tensor.nbytes() >= GradientArena::kSmallestBytes || tensor.numel() == 0) continue;
-    homes_[i] = home_in(region, at, tensor);
-    at += (tensor.nbytes() + 63) / 64 * 64;
+    homes_[i] = tensor_over(storage_over(region, at, tensor.nbytes()), 0, tensor);
+    at += rounded_to_lines(tensor.nbytes());
   }
 }
 
 void ShardReducer::lay_out(std::span<const Round> rounds) {
-  constexpr std::size_t kLine = 64;
-  std::size_t largest = kLine;
+  std::size_t largest = 1;
   for (const Round& round : rounds) {
     largest = std::max(largest, shard_count(round, comm_.rank()) * size_of(round.dtype));
   }
   if (largest <= shard_bytes_) return;
-  const std::size_t each = (largest + kLine - 1) / kLine * kLine;
+  const std::size_t each = rounded_to_lines(largest);
   shards_ = reachable_if_possible(comm_.engine(), kUnderWay * each);
   shard_bytes_ = each;
 }
@@ -105,7 +85,7 @@ at::Tensor ShardReducer::values_of(std::size_t index,
   if (as_it_is) return gradient;
   at::Tensor values = homes_[index];
   if (!values.defined() && arena_) values = arena_->make_like(parameter);
-  if (!values.defined()) values = home_like(parameter);
+  if (!values.defined()) values = empty_as(parameter);
   copy_bits(values, gradient, parameter);
   return values;
 }
@@ -148,7 +128,7 @@ void ShardReducer::separate_overlaps() {
     if (values.numel() == 0) continue;
     const std::byte* const this_end = start_of(values) + values.nbytes();
     if (start_of(values) < end) {
-      const at::Tensor copy = home_like(parameters_[index].tensor);
+      const at::Tensor copy = empty_as(parameters_[index].tensor);
       copy_bits(copy, values, parameters_[index].tensor);
       values = copy;
     }

@@ -13,10 +13,6 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kLine = 64;
-
-std::size_t rounded_to_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
 // Bytes from its first element to the end of its last.
 std::size_t span_of(const at::Tensor& tensor) {
   std::int64_t elements = 1;
@@ -54,12 +50,10 @@ SharedParameters::SharedParameters(std::vector<NamedTensor> parameters,
                                    const CallOptions& options)
     : parameters_(std::move(parameters)) {
   const at::NoGradGuard no_grad;
-  std::size_t bytes = kLine;
+  std::size_t bytes = rounded_to_lines(1);
   for (const auto& one : parameters_) bytes += rounded_to_lines(one.tensor.nbytes());
   region_ = comm.share(bytes);
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
-                             c10::InefficientStdFunctionContext::makeDataPtr(
-                                 region_.data.get(), [keep = region_.data](void*) {}, at::kCPU));
+  const c10::Storage storage = storage_over(region_, 0, bytes);
   std::size_t at = 0;
   for (const auto& [name, tensor] : parameters_) {
     const auto offset = static_cast<std::int64_t>(at) / tensor.element_size();
@@ -80,8 +74,8 @@ std::string SharedParameters::edited() const {
   std::string names;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
-    const bool same = static_cast<std::uint32_t>(tensor._version()) == versions_[i] && at_home(i) &&
-                      sample_of(i) == samples_[i];
+    const bool same =
+        version_of(tensor) == versions_[i] && at_home(i) && sample_of(i) == samples_[i];
     if (!same) names += (names.empty() ? "" : ", ") + name;
   }
   return names;
@@ -91,7 +85,7 @@ void SharedParameters::accept() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::TensorImpl& impl = *parameters_[i].tensor.unsafeGetTensorImpl();
     impl.bump_version();
-    versions_[i] = static_cast<std::uint32_t>(parameters_[i].tensor._version());
+    versions_[i] = version_of(parameters_[i].tensor);
     samples_[i] = sample_of(i);
   }
 }

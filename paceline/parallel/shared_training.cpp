@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
 
 #include "paceline/base/error.h"
 #include "paceline/parallel/grad_hook.h"

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/ScalarType.h>
 
 namespace paceline {
@@ -31,6 +33,16 @@ std::optional<Dtype> dtype_of(at::ScalarType type) {
 std::string name_of(at::ScalarType type) {
   if (const auto dtype = dtype_of(type)) return std::string(name_of(*dtype));
   return c10::toString(type);
+}
+
+at::Tensor empty_as(const at::Tensor& like, at::Device device) {
+  const auto options = like.options().device(device).requires_grad(false);
+  if (!like.is_non_overlapping_and_dense()) return at::empty(like.sizes(), options);
+  return at::empty_strided(like.sizes(), like.strides(), options);
+}
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
 }
 
 void broadcast_from_rank_0(std::span<const at::Tensor> tensors,

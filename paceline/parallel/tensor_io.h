@@ -3,6 +3,7 @@
 /// @file
 /// Tensors seen as the bytes that comm moves.
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,13 @@ struct NamedTensor {
 
 /// "f32", or LibTorch's own name for a type that comm does not know.
 [[nodiscard]] std::string name_of(at::ScalarType type);
+
+/// Memory for a tensor of `like`'s shape, strides (row by row if it is not dense) and type; neither
+/// cleared nor known to autograd.
+[[nodiscard]] at::Tensor empty_as(const at::Tensor& like, at::Device device = at::kCPU);
+
+/// How often it was changed in place; 0 for one made in InferenceMode, which does not count.
+[[nodiscard]] std::uint32_t version_of(const at::Tensor& tensor);
 
 /// Copies rank 0's values into the tensors of every rank, in one message stream, whatever their
 /// types. Autograd does not notice: version counters stay, so values that autograd saved must not

@@ -267,6 +267,56 @@ TEST(SharedOptimizer, tells_all_ranks_if_one_has_no_memory) {
   EXPECT_NE(texts[2].find("rank 1: SharedSGD: std::bad_alloc"), std::string::npos) << texts[2];
 }
 
+TEST(SharedOptimizer, tells_all_ranks_if_one_has_no_memory_at_construction) {
+  const auto texts = shared_errors<std::exception>(2, [](Communicator& comm) {
+    Square net;
+    if (comm.rank() == 1) refused_from = kBlock / 4;  // of its half of the state
+    try {
+      SharedAdam shared(net, comm);
+      set_gradients(*net, comm.rank(), 0);
+      shared.step();
+    } catch (...) {
+      refused_from = std::numeric_limits<std::size_t>::max();
+      throw;
+    }
+  });
+  EXPECT_EQ(texts[1], "std::bad_alloc");
+  EXPECT_NE(texts[0].find("rank 1: SharedAdam: std::bad_alloc"), std::string::npos) << texts[0];
+}
+
+TEST(SharedMisuse, of_gradients_that_another_call_still_uses_is_told_on_all_ranks) {
+  const auto texts = shared_errors<std::exception>(2, [](Communicator& comm) {
+    Square net;
+    SharedSGD shared(net, comm);
+    set_gradients(*net, comm.rank(), 0);
+    Tensor other = net->fc->weight.grad().clone();
+    const Tensor& used = comm.rank() == 0 ? net->fc->weight.grad() : other;
+    const Piece piece{static_cast<std::byte*>(used.mutable_data_ptr()), used.nbytes()};
+    const Buffer buffer{Dtype::kF32, static_cast<std::uint64_t>(used.numel()), {&piece, 1}};
+    const Work in_flight = comm.engine().start({.what = Collective::kAllReduce,
+                                                .count = buffer.count,
+                                                .label = "mine",
+                                                .progress = Progress::kCaller},
+                                               buffer, buffer);
+    shared.step();
+  });
+  for (const auto& text : texts) {
+    EXPECT_NE(text.find("rank 0 refused"), std::string::npos) << text;
+    EXPECT_NE(text.find("still in flight"), std::string::npos) << text;
+  }
+}
+
+TEST(SharedMisuse, of_rates_on_one_rank_alone_names_the_rates) {
+  const auto texts = shared_errors<CommError>(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm);
+    set_gradients(*net, comm.rank(), 0);
+    if (comm.rank() == 1) shared.set_lr(0.5);
+    shared.step();
+  });
+  expect_all_contain(texts, "SharedSGD: the rates");
+}
+
 TEST(SharedOptimizer, keeps_gradients_in_place_after_what_went_wrong_without_harm) {
   with_shared_memory(2, [](Communicator& comm) {
     Square net;
