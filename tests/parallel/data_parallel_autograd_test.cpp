@@ -43,7 +43,7 @@ struct Pair {
       const Tensor actual = net->named_parameters()[item.key()].grad();
       ASSERT_EQ(actual.defined(), item.value().grad().defined()) << item.key();
       if (!actual.defined()) continue;
-      EXPECT_TRUE(::torch::allclose(actual, item.value().grad(), 1e-5, 1e-6)) << item.key();
+      EXPECT_TRUE(tests::close(actual, item.value().grad())) << item.key();
     }
   }
   Small net, plain;
@@ -82,11 +82,10 @@ TEST(DataParallelGraph, passes_gradients_on_to_inputs_that_need_them) {
   const Tensor a = kX.clone().requires_grad_(), b = kX.clone().requires_grad_();
   pair.dp(a * 2).square().sum().backward();
   pair.plain(b * 2).square().sum().backward();
-  EXPECT_TRUE(::torch::allclose(a.grad(), b.grad()));
+  EXPECT_TRUE(tests::close(a.grad(), b.grad()));
   pair.expect_equal_gradients();
   const auto of_input = ::torch::autograd::grad({pair.dp(a).sum()}, {a});
-  EXPECT_TRUE(
-      ::torch::allclose(of_input[0], ::torch::autograd::grad({pair.plain(b).sum()}, {b})[0]));
+  EXPECT_TRUE(tests::close(of_input[0], ::torch::autograd::grad({pair.plain(b).sum()}, {b})[0]));
   pair.expect_equal_gradients();  // autograd::grad adds to no `.grad`
 }
 
@@ -94,7 +93,7 @@ TEST(DataParallelGraph, works_with_autograd_grad_for_parameters) {
   Pair pair(2);
   const auto actual = ::torch::autograd::grad({pair.dp(kX).sum()}, pair.net->parameters());
   const auto expected = ::torch::autograd::grad({pair.plain(kX).sum()}, pair.plain->parameters());
-  EXPECT_TRUE(::torch::allclose(flat(actual), flat(expected)));
+  EXPECT_TRUE(tests::close(flat(actual), flat(expected)));
   EXPECT_FALSE(pair.net->body->weight.grad().defined());
 }
 
@@ -142,7 +141,7 @@ TEST(DataParallelGraph, leaves_gradients_of_gradients_inside_a_replica_alone) {
   const Tensor x = kX.clone().requires_grad_();
   dp(x).sum().backward();
   plain->forward(x).sum().backward();
-  EXPECT_TRUE(::torch::allclose(net->fc->weight.grad(), plain->fc->weight.grad()));
+  EXPECT_TRUE(tests::close(net->fc->weight.grad(), plain->fc->weight.grad()));
 }
 
 TEST(DataParallelGraph, runs_a_hook_of_a_parameter_once_on_the_sum) {
@@ -190,7 +189,7 @@ TEST(DataParallelGraph, takes_the_gradient_of_a_parameter_that_only_one_replica_
     dp(x).sum().backward();
     for (const auto& part : x.chunk(2)) plain->forward(part).sum().backward();
     EXPECT_TRUE(
-        ::torch::allclose(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
+        tests::close(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
   }
 }
 
@@ -239,8 +238,8 @@ TEST(DataParallelGraph, sums_gradients_that_share_memory_with_others) {
   y.backward(upstream);
   const Tensor expected = upstream[0] + upstream[2] + upstream[4];
   EXPECT_TRUE(::torch::equal(upstream, before));
-  EXPECT_TRUE(::torch::allclose(net->a.grad()[0], expected));
-  EXPECT_TRUE(::torch::allclose(net->b.grad()[0], expected));
+  EXPECT_TRUE(tests::close(net->a.grad()[0], expected));
+  EXPECT_TRUE(tests::close(net->b.grad()[0], expected));
 }
 
 TEST(DataParallelGraph, sums_sparse_gradients) {
@@ -255,7 +254,7 @@ TEST(DataParallelGraph, sums_sparse_gradients) {
   dp(x).square().sum().backward();
   plain(x).square().sum().backward();
   EXPECT_TRUE(net->weight.grad().is_sparse());
-  EXPECT_TRUE(::torch::allclose(net->weight.grad().to_dense(), plain->weight.grad().to_dense()));
+  EXPECT_TRUE(tests::close(net->weight.grad().to_dense(), plain->weight.grad().to_dense()));
 }
 
 TEST(DataParallelGraph, lets_outputs_be_changed_in_place) {
@@ -278,8 +277,7 @@ TEST(DataParallelGraph, outlives_the_wrapper) {
   }
   loss.backward();
   plain(kX).sum().backward();
-  EXPECT_TRUE(
-      ::torch::allclose(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
+  EXPECT_TRUE(tests::close(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
 }
 
 struct WithConstantsImpl : ::torch::nn::Module {
@@ -347,7 +345,7 @@ TEST(DataParallelLoss, is_that_of_the_whole_batch) {
     const Tensor x = batch({7, 4}, 0), y = classes(7, 0, 3);
     const Tensor loss = pair.dp.forward_loss(x, y, loss_of), plain = loss_of(pair.plain(x), y);
     EXPECT_EQ(loss.dim(), 0);
-    EXPECT_TRUE(::torch::allclose(loss, plain)) << devices;
+    EXPECT_TRUE(tests::close(loss, plain)) << devices;
     loss.backward();
     plain.backward();
     pair.expect_equal_gradients();
@@ -361,7 +359,7 @@ TEST(DataParallelLoss, must_be_one_number) {
   expect_contains(text, "loss_fn returned a tensor [3, 3], not one number");
   const Tensor one =
       pair.dp.forward_loss(kX, kX, [](Tensor y, Tensor) { return y.mean().reshape({1}); });
-  EXPECT_TRUE(::torch::allclose(one, pair.plain(kX).mean()));
+  EXPECT_TRUE(tests::close(one, pair.plain(kX).mean()));
 }
 
 TEST(DataParallelLoss, takes_a_tuple_as_the_arguments_of_the_module) {
@@ -371,8 +369,7 @@ TEST(DataParallelLoss, takes_a_tuple_as_the_arguments_of_the_module) {
   const Tensor loss =
       dp.forward_loss(std::tuple(kX, false), batch({6, 1}, 1),
                       [](Tensor y, Tensor target) { return functional::mse_loss(y, target); });
-  EXPECT_TRUE(
-      ::torch::allclose(loss, functional::mse_loss(net->forward(kX, false), batch({6, 1}, 1))));
+  EXPECT_TRUE(tests::close(loss, functional::mse_loss(net->forward(kX, false), batch({6, 1}, 1))));
 }
 
 // Two memories are simulated by carrying tensors to the device where they lie.
@@ -417,8 +414,8 @@ TEST_F(DataParallelOnCuda, equals_the_plain_module) {
     dp(x).square().mean().backward();
     plain(x).square().mean().backward();
   }
-  EXPECT_TRUE(::torch::allclose(flat_gradients(net->parameters()).cpu(),
-                                flat_gradients(plain->parameters()).cpu(), 1e-4, 1e-5));
+  EXPECT_TRUE(tests::close(flat_gradients(net->parameters()).cpu(),
+                           flat_gradients(plain->parameters()).cpu()));
 }
 
 }  // namespace

@@ -95,9 +95,9 @@ TEST(DataParallelInputs, are_trees_of_any_depth_and_so_are_outputs) {
   for (const bool with_note : {true, false}) {
     if (!with_note) order.note.reset();
     const shop::Bill actual = dp(order, more, true), expected = net(order, more, true);
-    EXPECT_TRUE(::torch::allclose(actual.lines.first, expected.lines.first));
+    EXPECT_TRUE(tests::close(actual.lines.first, expected.lines.first));
     for (const std::size_t i : {0U, 1U}) {
-      EXPECT_TRUE(::torch::allclose(actual.lines.second[i], expected.lines.second[i]));
+      EXPECT_TRUE(tests::close(actual.lines.second[i], expected.lines.second[i]));
     }
     EXPECT_EQ(actual.text, "total");
   }
@@ -126,15 +126,14 @@ TEST(DataParallelInputs, of_any_batch_size_give_the_outputs_and_gradients_of_one
       const std::size_t count = size == 0 ? 1 : parts.size();
       ASSERT_EQ(means.sizes(), std::vector{static_cast<std::int64_t>(count)});
       for (std::size_t i = 0; i < count && size > 0; ++i) {
-        EXPECT_TRUE(
-            ::torch::allclose(means[static_cast<std::int64_t>(i)], plain->fc(parts[i]).mean()));
+        EXPECT_TRUE(tests::close(means[static_cast<std::int64_t>(i)], plain->fc(parts[i]).mean()));
       }
       const Tensor expected = plain->fc(x);
-      ASSERT_TRUE(::torch::allclose(y, expected)) << devices << " devices, " << size;
+      ASSERT_TRUE(tests::close(y, expected)) << devices << " devices, " << size;
       y.sum().backward();
       expected.sum().backward();
-      EXPECT_TRUE(::torch::allclose(flat_gradients(net->parameters()),
-                                    flat_gradients(plain->parameters()), 1e-5, 1e-6));
+      EXPECT_TRUE(
+          tests::close(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
     }
   }
 }
@@ -147,19 +146,18 @@ TEST(DataParallelInputs, have_a_scalar_of_each_part_in_a_vector_that_has_a_gradi
   const Tensor x = batch({5, 4}, 0), weights = ::torch::tensor({3.F, 5.F});
   (std::get<1>(dp(x, Tensor())) * weights).sum().backward();
   (plain->fc(x.narrow(0, 0, 3)).mean() * 3 + plain->fc(x.narrow(0, 3, 2)).mean() * 5).backward();
-  EXPECT_TRUE(
-      ::torch::allclose(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
+  EXPECT_TRUE(tests::close(flat_gradients(net->parameters()), flat_gradients(plain->parameters())));
 }
 
 TEST(DataParallelInputs, can_have_the_batch_in_another_dimension) {
   Small net;
   DataParallel dp(net, cpu_devices(3), {.batch_dim = 1});
   const Tensor x = batch({2, 7, 4}, 0);
-  EXPECT_TRUE(::torch::allclose(dp(x), net(x)));
+  EXPECT_TRUE(tests::close(dp(x), net(x)));
   const Tensor a = x.clone().requires_grad_(), b = x.clone().requires_grad_();
   dp(a).square().sum().backward();
   net(b).square().sum().backward();
-  EXPECT_TRUE(::torch::allclose(a.grad(), b.grad()));
+  EXPECT_TRUE(tests::close(a.grad(), b.grad()));
 }
 
 TEST(DataParallelInputs, are_split_as_torch_chunk_does) {
@@ -511,7 +509,7 @@ TEST(DataParallelErrors, of_a_backward_leave_the_wrapper_usable) {
   EXPECT_FALSE(dp->fc->weight.grad().defined());
   fail = false;
   dp(x)[0].sum().backward();
-  EXPECT_TRUE(::torch::allclose(dp->fc->weight.grad()[0], x.sum(0)));
+  EXPECT_TRUE(tests::close(dp->fc->weight.grad()[0], x.sum(0)));
 }
 
 TEST(DataParallelErrors, say_that_a_replica_calls_its_own_wrapper) {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "close.h"
 #include "models.h"
 #include "paceline/base/error.h"
 #include "paceline/parallel/data_parallel.h"

@@ -336,7 +336,7 @@ TEST(DataParallel, makes_replicas_once_and_refreshes_their_values) {
   for (int step = 0; step < 3; ++step) {
     fill(*net, step);
     net->head->bias.data().add_(1);  // unseen by version counters
-    ASSERT_TRUE(::torch::allclose(dp(x), net(x)));
+    ASSERT_TRUE(tests::close(dp(x), net(x)));
   }
   EXPECT_EQ(made, 3);
 }
@@ -361,7 +361,7 @@ TEST(DataParallel, takes_parameters_of_several_types_and_strides) {
   for (const auto& item : plain->named_parameters()) {
     const Tensor gradient = net->named_parameters()[item.key()].grad();
     EXPECT_EQ(gradient.scalar_type(), item.value().scalar_type());
-    EXPECT_TRUE(::torch::allclose(gradient, item.value().grad())) << item.key();
+    EXPECT_TRUE(tests::close(gradient, item.value().grad())) << item.key();
   }
 }
 

@@ -45,7 +45,7 @@ TEST(Ddp, gives_the_same_gradients_for_every_bucket_size) {
     EXPECT_EQ(buckets, cap == 1 ? 6U : cap == 300 ? 3U : 1U);
     if (!expected.defined()) expected = result;
     // Only the order of three terms may differ.
-    EXPECT_TRUE(::torch::allclose(result, expected, 1e-14, 1e-15));
+    EXPECT_TRUE(tests::close(result, expected, tests::kDoubleTolerance));
   }
 }
 
@@ -146,7 +146,8 @@ TEST(Ddp, makes_one_step_of_the_backwards_that_it_expects) {
         (plain->forward(x, part == 0).square().sum() / 2).backward();
       }
     }
-    EXPECT_TRUE(::torch::allclose(flat_gradients(*net), flat_gradients(*plain), 1e-12, 1e-14));
+    EXPECT_TRUE(
+        tests::close(flat_gradients(*net), flat_gradients(*plain), tests::kDoubleTolerance));
     EXPECT_THROW(ddp.expect_backwards(0), UsageError);
   });
 }
@@ -333,7 +334,7 @@ TEST(Ddp, lets_two_forwards_with_batch_norm_be_followed_by_one_backward) {
     };
     loss(ddp, comm.rank()).backward();
     for (int rank = 0; rank < 2; ++rank) (loss(alone, rank) / 2).backward();
-    EXPECT_TRUE(::torch::allclose(flat_gradients(*net), flat_gradients(*alone), 1e-4, 1e-6));
+    EXPECT_TRUE(tests::close(flat_gradients(*net), flat_gradients(*alone)));
   });
 }
 

@@ -241,7 +241,7 @@ TEST(Ddp, gives_gradients_the_strides_of_their_parameters) {
       net->zero_grad();
       loss(ddp).backward();
       EXPECT_EQ(net->weight.grad().strides(), net->weight.strides());
-      EXPECT_TRUE(::torch::allclose(net->weight.grad(), plain->weight.grad(), 1e-5, 1e-6));
+      EXPECT_TRUE(tests::close(net->weight.grad(), plain->weight.grad()));
     }
   });
 }
@@ -256,7 +256,7 @@ TEST(Ddp, accumulates_where_the_graph_is_kept_and_gradients_are_not_cleared) {
     loss.backward({}, /*retain_graph=*/true);
     const Tensor once = flat_gradients(*net).clone();
     loss.backward();
-    EXPECT_TRUE(::torch::allclose(flat_gradients(*net), 2 * once, 1e-12, 1e-15));
+    EXPECT_TRUE(tests::close(flat_gradients(*net), 2 * once, tests::kDoubleTolerance));
     EXPECT_EQ(ddp.statistics().steps, 2U);
   });
 }
@@ -348,7 +348,8 @@ TEST(Ddp, counts_a_shared_parameter_once) {
       (plain->forward(batch({2, 4}, rank).to(::torch::kDouble)).square().sum() / 2).backward();
     }
     ddp(batch({2, 4}, comm.rank()).to(::torch::kDouble)).square().sum().backward();
-    EXPECT_TRUE(::torch::allclose(flat_gradients(*net), flat_gradients(*plain), 1e-12, 1e-14));
+    EXPECT_TRUE(
+        tests::close(flat_gradients(*net), flat_gradients(*plain), tests::kDoubleTolerance));
   });
 }
 

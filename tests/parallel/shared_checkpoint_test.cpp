@@ -171,8 +171,8 @@ TEST(SharedCheckpoint, of_the_module_is_loaded_in_write_once_on_rank_0_for_all) 
       shared.step();  // no complaint, and in the shared memory still
       set_gradients(*expected, 0, 0);
       const Tensor start = flat_parameters(*expected);
-      EXPECT_TRUE(::torch::allclose(flat_parameters(*net),
-                                    start - 0.5 * tests::flat_gradients(*expected).to(at::kFloat)));
+      EXPECT_TRUE(tests::close(flat_parameters(*net),
+                               start - 0.5 * tests::flat_gradients(*expected).to(at::kFloat)));
       shared.write_once([&] { net->fc1->bias.data().fill_(9); });
       EXPECT_TRUE((net->fc1->bias == 9).all().item<bool>());
     });
