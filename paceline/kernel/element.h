@@ -25,6 +25,9 @@ inline constexpr std::size_t kSize = form == Form::kT ? sizeof(T) : sizeof(Accum
 
 // Partial sums that do not fit registers wait in blocks of this size, in the first-level cache.
 inline constexpr std::size_t kBlockBytes = 4096;
+// Operands are fetched so far ahead: a core's own prefetcher stops where a page ends.
+inline constexpr std::size_t kAheadBytes = 4096;
+inline constexpr std::size_t kLineBytes = 64;
 
 /// The arguments of fold().
 struct Fold {

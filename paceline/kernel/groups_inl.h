@@ -159,7 +159,7 @@ HWY_INLINE void finish_quad(V a, V b, V c, V d, std::size_t at, const Group& gro
 
 /// All elements of a group, a multiple of four vectors. Each is loaded before it is stored, so a
 /// target may be a term.
-template <typename T, ReduceOp op>
+template <typename T, ReduceOp op, bool fetching>
 HWY_NOINLINE void fold_quads(const Group& all) {
   const Group group = all;  // what is stored cannot change it: it stays in registers
   using Q = Quad<T>;
@@ -171,6 +171,10 @@ HWY_NOINLINE void fold_quads(const Group& all) {
   for (std::size_t done = 0; done < count; done += step) {
     const std::size_t at = group.begin + done;
     const Term* term = first;
+    if constexpr (fetching) {
+      for (; term != end; ++term) fetch_ahead(term->data + at * sizeof(T), step * sizeof(T));
+      term = first;
+    }
     if (HWY_UNLIKELY(group.from_sums)) {
       Q::load_sums(group.sums + done * sizeof(Accumulator<T>), a, b, c, d);
     } else {
@@ -188,6 +192,7 @@ HWY_NOINLINE void fold_quads(const Group& all) {
 /// A loop for one type and operation, elements of one of its steps, bytes of an element and a sum.
 struct GroupLoop {
   void (*quads)(const Group& group);
+  void (*fetching_quads)(const Group& group);
   std::size_t step;
   std::size_t size;
   std::size_t sum_size;
@@ -225,6 +230,16 @@ inline void fold_group(const GroupLoop& loop, const Group& group) {
   fold_rest(loop, part);
 }
 
+/// Two terms: too few streams for a core to have all that it could fetch at once on its way.
+inline void fold_two(const GroupLoop& loop, Group group) {
+  const std::size_t fetched = count_to_fetch(group.end, loop.size) / loop.step * loop.step;
+  Group first = group;
+  first.end = fetched;
+  if (fetched != 0) loop.fetching_quads(first);
+  group.begin = fetched;
+  fold_group(loop, group);
+}
+
 /// More terms than one group has: block by block, so that sums stay in the first-level cache.
 inline void fold_more(const GroupLoop& loop, const Fold& fold, bool divided) {
   alignas(kVectorBytes) std::byte sums[kBlockBytes];
@@ -247,8 +262,8 @@ inline void fold_more(const GroupLoop& loop, const Fold& fold, bool divided) {
 
 template <typename T, ReduceOp op>
 GroupLoop group_loop() {
-  return {fold_quads<T, op>, kGroupVectors * hn::Lanes(Tag<T>()), sizeof(T),
-          sizeof(Accumulator<T>)};
+  return {fold_quads<T, op, false>, fold_quads<T, op, true>, kGroupVectors * hn::Lanes(Tag<T>()),
+          sizeof(T), sizeof(Accumulator<T>)};
 }
 
 template <typename T>
@@ -264,8 +279,10 @@ void fold_groups(const Fold& fold) {
   const bool divided = fold.op == ReduceOp::kMean && fold.targets[0].form == Form::kT;
   const GroupLoop loop = group_loop<T>(fold.op);
   if (fold.term_count > kGroupTerms) return fold_more(loop, fold, divided);
-  fold_group(loop, {fold.terms, fold.term_count, fold.targets, fold.target_count, nullptr, false,
-                    false, divided, fold.world, 0, fold.count});
+  const Group group{fold.terms, fold.term_count, fold.targets, fold.target_count, nullptr,
+                    false,      false,           divided,      fold.world,        0,
+                    fold.count};
+  fold.term_count == 2 ? fold_two(loop, group) : fold_group(loop, group);
 }
 
 }  // namespace paceline::kernel::HWY_NAMESPACE

@@ -9,6 +9,7 @@
 #endif
 // clang-format on
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -101,12 +102,32 @@ HWY_INLINE void step_at(
   Step::step(a + i * Step::kA, b + i * Step::kB, world, out + i * Step::kOut);
 }
 
+/// Has the lines at [from, from + bytes) fetched, kAheadBytes before their turn.
+HWY_INLINE void fetch_ahead(const std::byte* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kLineBytes) hwy::Prefetch(from + kAheadBytes + i);
+}
+
+/// Of `count` elements of `size` bytes those that have kAheadBytes of them behind: what lies beyond
+/// may be another core's work, and is left alone.
+HWY_INLINE std::size_t count_to_fetch(std::size_t count, std::size_t size) {
+  const std::size_t ahead = kAheadBytes / size;
+  return count < ahead ? 0 : count - ahead;
+}
+
 /// Steps over whole vectors. Each is loaded before it is stored, so `out` may be an operand.
 template <class Step>
 HWY_NOINLINE void run_vectors(
     const std::byte* a, const std::byte* b, std::byte* out, std::size_t count, int world) {
   const std::size_t lanes = Step::lanes();
+  constexpr std::size_t kSmaller = Step::kB == 0 || Step::kA < Step::kB ? Step::kA : Step::kB;
+  const std::size_t fetched = count_to_fetch(count, kSmaller);
   std::size_t i = 0;
+  for (; i < fetched; i += 2 * lanes) {
+    fetch_ahead(a + i * Step::kA, 2 * lanes * Step::kA);
+    fetch_ahead(b + i * Step::kB, 2 * lanes * Step::kB);
+    step_at<Step>(i, a, b, world, out);
+    step_at<Step>(i + lanes, a, b, world, out);
+  }
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
     step_at<Step>(i, a, b, world, out);
     step_at<Step>(i + lanes, a, b, world, out);

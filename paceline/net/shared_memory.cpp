@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "paceline/net/memory_limits.h"
@@ -19,18 +20,42 @@ namespace paceline::net {
 namespace {
 
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::size_t kPiece = 4 << 20;     // looked at and committed at once: others take too
+constexpr std::size_t kPiece = 2 * SharedMemory::kHugePage;  // at once: others take memory too
 constexpr std::uint64_t kSpare = 16 << 20;  // left for page tables, and for what others take
+constexpr int kCollapse = 25;               // MADV_COLLAPSE, which headers before Linux 6.1 lack
 
 rlim_t limit_of(decltype(RLIMIT_AS) resource) {
   rlimit limit{};
   return ::getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
+std::size_t up_to_huge(std::uintptr_t at) noexcept {
+  return (at + SharedMemory::kHugePage - 1) / SharedMemory::kHugePage * SharedMemory::kHugePage;
+}
+
+/// Maps the file over the first aligned part of a reservation; what is over goes back.
+std::byte* map_aligned(const Fd& file, std::size_t bytes) noexcept {
+  const std::size_t reserved = bytes + SharedMemory::kHugePage;
+  void* room =
+      ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(room);
+  auto* const first = static_cast<std::byte*>(room);
+  auto* const aligned = first + (up_to_huge(begin) - begin);
+  if (::mmap(aligned, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+             file.raw(), 0) == MAP_FAILED) {
+    const int code = errno;
+    ::munmap(room, reserved);
+    errno = code;
+    return nullptr;
+  }
+  if (aligned != first) ::munmap(first, static_cast<std::size_t>(aligned - first));
+  ::munmap(aligned + bytes, reserved - bytes - static_cast<std::size_t>(aligned - first));
+  return aligned;
+}
+
 std::span<std::byte> map_whole(const Fd& file, std::size_t bytes) {
-  void* at =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.raw(), 0);
-  if (at != MAP_FAILED) return {static_cast<std::byte*>(at), bytes};
+  if (std::byte* const at = map_aligned(file, bytes)) return {at, bytes};
   const int code = errno;
   const std::string doing = fmt::format("mapping {} of shared memory", name_bytes(bytes));
   const rlim_t limit = limit_of(RLIMIT_AS);
@@ -112,13 +137,12 @@ SharedMemory::~SharedMemory() {
 
 void SharedMemory::commit(std::size_t offset, std::size_t bytes) const {
   check_headroom(bytes);
-  std::size_t done = 0;
+  const std::size_t end = offset + bytes;
   try {
-    while (done < bytes) {
-      const std::size_t piece = std::min(bytes - done, kPiece);
-      if (done != 0) check_headroom(piece);
-      commit_piece(offset + done, piece);
-      done += piece;
+    for (std::size_t at = offset, next = 0; at < end; at = next) {
+      next = std::min(end, up_to_huge(at + kPiece - SharedMemory::kHugePage + 1));
+      if (at != offset) check_headroom(next - at);
+      commit_piece(at, next - at);
     }
   } catch (...) {
     give_back(offset, bytes);
@@ -127,12 +151,28 @@ void SharedMemory::commit(std::size_t offset, std::size_t bytes) const {
 }
 
 void SharedMemory::commit_piece(std::size_t offset, std::size_t bytes) const {
-  const std::string doing = fmt::format("taking {} of shared memory", name_bytes(bytes));
-  while (::fallocate(file_.raw(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
-    if (errno == ENOSPC) throw SystemError(ENOMEM, doing);
-    if (errno != EINTR) throw_errno(doing);
+  take_huge_pages(offset, bytes);
+  if (!take_pages(offset, bytes)) {
+    const int code = errno == ENOSPC ? ENOMEM : errno;
+    throw SystemError(code, fmt::format("taking {} of shared memory", name_bytes(bytes)));
   }
   touch(bytes_.subspan(offset, bytes));
+}
+
+bool SharedMemory::take_pages(std::size_t offset, std::size_t bytes) const noexcept {
+  while (::fallocate(file_.raw(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
+}
+
+/// What it does not get comes as small pages: the same bytes, more slowly.
+void SharedMemory::take_huge_pages(std::size_t offset, std::size_t bytes) const noexcept {
+  for (std::size_t at = up_to_huge(offset); at + kHugePage <= offset + bytes; at += kHugePage) {
+    // Linux makes none of an extent that has no page at all.
+    if (!take_pages(at, page_bytes())) return;
+    if (::madvise(&bytes_[at], kHugePage, kCollapse) != 0) return;
+  }
 }
 
 void SharedMemory::give_back(std::size_t offset, std::size_t bytes) const noexcept {

@@ -13,11 +13,14 @@
 
 namespace paceline::net {
 
-/// One mapping of such a file, whole.
+/// One mapping of such a file, whole, from a multiple of kHugePage on.
 ///
 /// Threads  Any; commit() and give_back() of ranges that do not overlap.
 class SharedMemory {
  public:
+  /// Bytes that one entry of a page table can map, where the system allows it.
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
   /// Makes a file of `bytes` (a multiple of the page size), all zero, and maps it. Address space is
   /// reserved, memory is not. `name` shows up in /proc only.
   ///
@@ -39,7 +42,8 @@ class SharedMemory {
   [[nodiscard]] const Fd& file() const noexcept { return file_; }
 
   /// Gives pages to a range of the file that create() made, and touches them: from then on it costs
-  /// no fault, and nobody dies of it. `offset` and `bytes` are multiples of the page size.
+  /// no fault, and nobody dies of it. `offset` and `bytes` are multiples of the page size. Each
+  /// whole kHugePage in it is one page, from Linux 6.1 on and if the machine has one left.
   ///
   /// Errors  SystemError ENOMEM that names the limit, what it leaves and what was asked for, if
   ///         memory is short; then nothing is kept.
@@ -51,6 +55,8 @@ class SharedMemory {
  private:
   SharedMemory(Fd file, std::span<std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
   void commit_piece(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] bool take_pages(std::size_t offset, std::size_t bytes) const noexcept;
+  void take_huge_pages(std::size_t offset, std::size_t bytes) const noexcept;
 
   Fd file_;
   std::span<std::byte> bytes_;

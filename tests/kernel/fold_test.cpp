@@ -191,15 +191,17 @@ Places places(std::size_t count, std::size_t term_count, std::size_t first) {
   return result;
 }
 
-TEST(Fold, equals_the_twin_over_several_blocks) {
-  for (const std::size_t term_count : {1U, 9U}) {
+TEST(Fold, equals_the_twin_over_several_blocks_and_where_it_fetches_ahead) {
+  for (const std::size_t term_count : {1U, 2U, 9U}) {
     for_each_shape(term_count, [&](Dtype dtype, ReduceOp op, const auto& forms, Form out) {
       if (op == ReduceOp::kMin || op == ReduceOp::kMax) return;  // slow, and blocks are the same
-      const std::size_t count = 4096 / size_of(dtype, Form::kSum) + 3;  // a block has 4 KiB
+      // A block has 4 KiB of sums, and two terms are fetched 4 KiB ahead.
+      const std::size_t count = 4096 / size_of(dtype, Form::kSum) + 4096 / size_of(dtype) + 3;
       Case c(dtype, op, forms, out, count, 300 + term_count);
       on_each_target([&] {
         const Places two{term_count / 2, std::nullopt};
         ASSERT_TRUE(c.holds(count, two));
+        ASSERT_TRUE(c.holds(count, {term_count / 2}));
       });
     });
   }

@@ -3,6 +3,7 @@
 #include "paceline/net/shared_memory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -113,6 +114,48 @@ TEST(SharedMemory, a_file_limit_is_named_instead_of_a_signal) {
   const Limit limit(RLIMIT_FSIZE, kMiB);
   const std::string text = refusal([] { (void)SharedMemory::create("test", 64 * kMiB); });
   EXPECT_TRUE(says(text, "ulimit -f) is 1024 KiB")) << text;
+}
+
+/// KiB of the mapping at `at` that are mapped as huge pages.
+std::size_t huge_kib(const std::byte* at) {
+  std::ifstream maps("/proc/self/smaps");
+  const std::string begin = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(at));
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with(begin)) found = true;
+    constexpr std::string_view kField = "ShmemPmdMapped:";
+    if (found && line.starts_with(kField)) return std::stoul(line.substr(kField.size()));
+  }
+  return 0;
+}
+
+/// Whether this system makes a huge page of a file in memory when it is asked to.
+bool has_huge_pages() {
+  const auto memory = SharedMemory::create("probe", SharedMemory::kHugePage);
+  std::memset(memory.bytes().data(), 1, memory.bytes().size());
+  constexpr int kCollapse = 25;  // headers before Linux 6.1 have no MADV_COLLAPSE
+  return ::madvise(memory.bytes().data(), memory.bytes().size(), kCollapse) == 0;
+}
+
+TEST(SharedMemory, has_huge_pages_where_whole_ones_fit) {
+  const auto memory = SharedMemory::create("test", 16 * kMiB);
+  const auto theirs = SharedMemory::map(memory.file(), 16 * kMiB);
+  memory.commit(kMiB, 4 * kMiB);      // one fits
+  memory.commit(6 * kMiB, 9 * kMiB);  // four fit
+  for (std::size_t at = 6 * kMiB; at < 15 * kMiB; at += page_bytes()) {
+    EXPECT_EQ(theirs.bytes()[at], std::byte{});
+    memory.bytes()[at] = std::byte{3};
+  }
+  for (const auto* mapping : {&memory, &theirs}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(mapping->bytes().data()) % SharedMemory::kHugePage,
+              0U);
+  }
+  if (!has_huge_pages()) GTEST_SKIP() << "this system makes none";
+  EXPECT_EQ(huge_kib(memory.bytes().data()), 5 * 2048U);
+  EXPECT_EQ(huge_kib(theirs.bytes().data()), 4 * 2048U);
+  memory.give_back(6 * kMiB, 9 * kMiB);
+  EXPECT_EQ(bytes_in_memory(memory.file()), 4 * kMiB);
+  EXPECT_EQ(theirs.bytes()[8 * kMiB], std::byte{});
 }
 
 // The sanitizers' shadow faults on its own, and needs more than any limit.
