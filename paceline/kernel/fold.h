@@ -31,7 +31,8 @@ struct Target {
 /// Numerics  Left to right, in accumulation_type(dtype); kMean adds. A target in Form::kSum holds
 ///           the partial result, neither divided nor rounded. A target in Form::kT is finished if
 ///           there are two or more terms or the only term is in Form::kSum: divided by `world` for
-///           kMean (a true division, in the accumulation type), rounded to nearest even for 16-bit
+///           kMean (a true division, in the accumulation type; by a power of two it is a product
+///           with the same bits), rounded to nearest even for 16-bit
 ///           floats. A single kT term into kT, or kSum into kSum, is copied bit for bit; kT into
 ///           kSum is widened exactly. NaN wins in sum, min and max. What is finished, and what two
 ///           or more terms give in either form, has only the canonical quiet NaN (sign 0, only the

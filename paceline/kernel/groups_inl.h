@@ -144,14 +144,15 @@ HWY_INLINE void combine_quad(const std::byte* from, V& a, V& b, V& c, V& d) {
 }
 
 template <typename T, class V = VectorOf<Tag<T>>>
-HWY_INLINE void finish_quad(V a, V b, V c, V d, std::size_t at, const Group& group) {
+HWY_INLINE void finish_quad(
+    V a, V b, V c, V d, std::size_t at, const Group& group, Divisor<Accumulator<T>> by) {
   if constexpr (kFloats<Tag<T>>) {
     if (HWY_UNLIKELY(group.divided)) {
-      const auto world = hn::Set(Tag<T>(), static_cast<Accumulator<T>>(group.world));
-      a = hn::Div(a, world);
-      b = hn::Div(b, world);
-      c = hn::Div(c, world);
-      d = hn::Div(d, world);
+      constexpr Tag<T> tag;
+      a = divided(tag, a, by);
+      b = divided(tag, b, by);
+      c = divided(tag, c, by);
+      d = divided(tag, d, by);
     }
   }
   Quad<T>::store(a, b, c, d, at, group);
@@ -166,6 +167,7 @@ HWY_NOINLINE void fold_quads(const Group& all) {
   VectorOf<Tag<T>> a, b, c, d;
   const std::size_t step = kGroupVectors * hn::Lanes(Tag<T>());
   const std::size_t count = group.end - group.begin;
+  const auto by = divisor<Accumulator<T>>(group.world);
   const Term* const first = group.terms;
   const Term* const end = first + group.term_count;
   for (std::size_t done = 0; done < count; done += step) {
@@ -184,7 +186,7 @@ HWY_NOINLINE void fold_quads(const Group& all) {
     if (HWY_UNLIKELY(group.to_sums)) {
       Q::store_sums(a, b, c, d, group.sums + done * sizeof(Accumulator<T>));
     } else {
-      finish_quad<T>(a, b, c, d, at, group);
+      finish_quad<T>(a, b, c, d, at, group, by);
     }
   }
 }

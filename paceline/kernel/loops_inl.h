@@ -25,18 +25,37 @@ namespace paceline::kernel::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <typename T, ReduceOp op>
-HWY_INLINE hn::Vec<Tag<T>> divide_mean(hn::Vec<Tag<T>> v, int world) {
+/// What sums in A are divided by.
+template <typename A>
+struct Divisor {
+  A world;
+  A inverse;
+  bool exact;  // a power of two's inverse is: the product is rounded from the same number
+};
+
+template <typename A>
+HWY_INLINE Divisor<A> divisor(int world) {
+  const A value = static_cast<A>(world);
+  return {value, static_cast<A>(1 / value), (world & (world - 1)) == 0};
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> divided(D d, hn::Vec<D> v, Divisor<hn::TFromD<D>> by) {
+  return by.exact ? hn::Mul(v, hn::Set(d, by.inverse)) : hn::Div(v, hn::Set(d, by.world));
+}
+
+template <ReduceOp op, class D>
+HWY_INLINE hn::Vec<D> divide_mean(D d, hn::Vec<D> v, Divisor<hn::TFromD<D>> by) {
   if constexpr (op == ReduceOp::kMean) {
-    return hn::Div(v, hn::Set(Tag<T>(), static_cast<Accumulator<T>>(world)));
+    return divided(d, v, by);
   } else {
     return v;
   }
 }
 
 template <typename T, ReduceOp op, Form out>
-HWY_INLINE void finish_and_store(hn::Vec<Tag<T>> v, int world, std::byte* to) {
-  v = divide_mean<T, op>(v, world);
+HWY_INLINE void finish_and_store(hn::Vec<Tag<T>> v, Divisor<Accumulator<T>> by, std::byte* to) {
+  v = divide_mean<op>(Tag<T>(), v, by);
   if constexpr (!kIsHalf<T> || out == Form::kSum) v = canonical(Tag<T>(), v);
   store<T, out>(v, to);
 }
@@ -44,13 +63,17 @@ HWY_INLINE void finish_and_store(hn::Vec<Tag<T>> v, int world, std::byte* to) {
 /// out = a (op) b for one vector.
 template <typename T, ReduceOp op, Form fa, Form fb, Form out>
 struct Combine {
+  using Sum = Accumulator<T>;
   static HWY_INLINE std::size_t lanes() { return hn::Lanes(Tag<T>()); }
   static constexpr std::size_t kA = kSize<T, fa>;
   static constexpr std::size_t kB = kSize<T, fb>;
   static constexpr std::size_t kOut = kSize<T, out>;
-  static HWY_INLINE void step(const std::byte* a, const std::byte* b, int world, std::byte* to) {
+  static HWY_INLINE void step(const std::byte* a,
+                              const std::byte* b,
+                              Divisor<Sum> by,
+                              std::byte* to) {
     const auto result = combine<op>(Tag<T>(), load_operand<T, fa>(a), load_operand<T, fb>(b));
-    finish_and_store<T, op, out>(result, world, to);
+    finish_and_store<T, op, out>(result, by, to);
   }
 };
 
@@ -59,21 +82,27 @@ struct Combine {
 /// the upper half of an F32.
 template <ReduceOp op>
 struct CombineBFloat16 {
+  using Sum = float;
   static HWY_INLINE std::size_t lanes() { return 2 * hn::Lanes(TagF32()); }
   static constexpr std::size_t kA = 2;
   static constexpr std::size_t kB = 2;
   static constexpr std::size_t kOut = 2;
-  static HWY_INLINE hn::Vec<TagF32> combined(hn::Vec<TagU32> a, hn::Vec<TagU32> b, int world) {
+  static HWY_INLINE hn::Vec<TagF32> combined(hn::Vec<TagU32> a,
+                                             hn::Vec<TagU32> b,
+                                             Divisor<float> by) {
     const TagF32 f32;
     const auto result = combine<op>(f32, hn::BitCast(f32, a), hn::BitCast(f32, b));
-    return divide_mean<float, op>(result, world);
+    return divide_mean<op>(f32, result, by);
   }
-  static HWY_INLINE void step(const std::byte* a, const std::byte* b, int world, std::byte* to) {
+  static HWY_INLINE void step(const std::byte* a,
+                              const std::byte* b,
+                              Divisor<Sum> by,
+                              std::byte* to) {
     const auto upper = hn::Set(TagU32(), 0xffff0000U);
     const auto va = load_bytes(TagU32(), a);
     const auto vb = load_bytes(TagU32(), b);
-    const auto even = combined(hn::ShiftLeft<16>(va), hn::ShiftLeft<16>(vb), world);
-    const auto odd = combined(hn::And(va, upper), hn::And(vb, upper), world);
+    const auto even = combined(hn::ShiftLeft<16>(va), hn::ShiftLeft<16>(vb), by);
+    const auto odd = combined(hn::And(va, upper), hn::And(vb, upper), by);
     store_bytes(TagU32(), merged_bf16(even, odd), to);
   }
 };
@@ -82,24 +111,31 @@ struct CombineBFloat16 {
 /// Changes the form of one term: widens, or finishes a sum.
 template <typename T, ReduceOp op, Form from, Form out>
 struct Convert {
+  using Sum = Accumulator<T>;
   static HWY_INLINE std::size_t lanes() { return hn::Lanes(Tag<T>()); }
   static constexpr std::size_t kA = kSize<T, from>;
   static constexpr std::size_t kB = 0;
   static constexpr std::size_t kOut = kSize<T, out>;
-  static HWY_INLINE void step(const std::byte* a, const std::byte*, int world, std::byte* to) {
+  static HWY_INLINE void step(const std::byte* a,
+                              const std::byte*,
+                              Divisor<Sum> by,
+                              std::byte* to) {
     const auto v = load<T, from>(a);
     if constexpr (out == Form::kSum) {
       store<T, out>(v, to);
     } else {
-      finish_and_store<T, op, out>(v, world, to);
+      finish_and_store<T, op, out>(v, by, to);
     }
   }
 };
 
 template <class Step>
-HWY_INLINE void step_at(
-    std::size_t i, const std::byte* a, const std::byte* b, int world, std::byte* out) {
-  Step::step(a + i * Step::kA, b + i * Step::kB, world, out + i * Step::kOut);
+HWY_INLINE void step_at(std::size_t i,
+                        const std::byte* a,
+                        const std::byte* b,
+                        Divisor<typename Step::Sum> by,
+                        std::byte* out) {
+  Step::step(a + i * Step::kA, b + i * Step::kB, by, out + i * Step::kOut);
 }
 
 /// Has the lines at [from, from + bytes) fetched, kAheadBytes before their turn.
@@ -119,20 +155,21 @@ template <class Step>
 HWY_NOINLINE void run_vectors(
     const std::byte* a, const std::byte* b, std::byte* out, std::size_t count, int world) {
   const std::size_t lanes = Step::lanes();
+  const auto by = divisor<typename Step::Sum>(world);
   constexpr std::size_t kSmaller = Step::kB == 0 || Step::kA < Step::kB ? Step::kA : Step::kB;
   const std::size_t fetched = count_to_fetch(count, kSmaller);
   std::size_t i = 0;
   for (; i < fetched; i += 2 * lanes) {
     fetch_ahead(a + i * Step::kA, 2 * lanes * Step::kA);
     fetch_ahead(b + i * Step::kB, 2 * lanes * Step::kB);
-    step_at<Step>(i, a, b, world, out);
-    step_at<Step>(i + lanes, a, b, world, out);
+    step_at<Step>(i, a, b, by, out);
+    step_at<Step>(i + lanes, a, b, by, out);
   }
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    step_at<Step>(i, a, b, world, out);
-    step_at<Step>(i + lanes, a, b, world, out);
+    step_at<Step>(i, a, b, by, out);
+    step_at<Step>(i + lanes, a, b, by, out);
   }
-  for (; i < count; i += lanes) step_at<Step>(i, a, b, world, out);
+  for (; i < count; i += lanes) step_at<Step>(i, a, b, by, out);
 }
 
 using Vectors =
