@@ -48,14 +48,13 @@ class BucketMap {
 std::vector<Round> make_rounds(std::span<const GradientShape> parameters,
                                const BucketLayout& layout,
                                const Communicator& comm,
-                               std::uint64_t round_bytes) {
+                               std::uint64_t shard_bytes) {
   std::vector<Round> rounds;
   const int world = comm.world_size();
   for (const auto& members : layout) {
     const BucketMap map(parameters, members);
     const Dtype dtype = parameters[members.front()].dtype;
-    const std::uint64_t each = std::max<std::uint64_t>(
-        1, round_bytes / size_of(dtype) / static_cast<std::uint64_t>(world));
+    const std::uint64_t each = std::max<std::uint64_t>(1, shard_bytes / size_of(dtype));
     const std::uint64_t longest = comm.shard_of(0, map.count()).size();
     for (std::uint64_t done = 0; done < longest; done += each) {
       Round round{.dtype = dtype, .stretches = {}};

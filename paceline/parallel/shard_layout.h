@@ -28,7 +28,7 @@ struct Round {
   std::vector<Stretch> stretches;
 };
 
-/// Cuts buckets into rounds of about `round_bytes`.
+/// Cuts buckets into rounds of at most `shard_bytes` (or one element) for each rank.
 ///
 /// A bucket's elements belong to the ranks as if it were reduced whole, and a round takes an equal
 /// slice of each rank's part: so every element's terms are added in the order in which an
@@ -36,6 +36,6 @@ struct Round {
 [[nodiscard]] std::vector<Round> make_rounds(std::span<const GradientShape> parameters,
                                              const BucketLayout& layout,
                                              const Communicator& comm,
-                                             std::uint64_t round_bytes);
+                                             std::uint64_t shard_bytes);
 
 }  // namespace paceline

@@ -16,7 +16,10 @@
 namespace paceline {
 namespace {
 
-constexpr std::uint64_t kRoundBytes = std::uint64_t{2} << 20;
+// Of a round for each rank. Small enough to be in the second-level cache still when it is used; but
+// to meet costs the more, the more ranks there are.
+constexpr std::uint64_t kShardBytesPerRank = std::uint64_t{128} << 10;
+constexpr std::uint64_t kMostShardBytes = std::uint64_t{1} << 20;
 // Elements of a cell: its parts stay in the cache from one of ATen's kernels to the next, which
 // then use one thread.
 constexpr std::int64_t kCell = 32 << 10;
@@ -109,7 +112,9 @@ void SharedTraining::watch_arrival() {
 
 void SharedTraining::lay_out(const BucketLayout& layout) {
   layout_ = layout;
-  rounds_ = make_rounds(shapes_, layout_, comm_, kRoundBytes);
+  const auto world = static_cast<std::uint64_t>(comm_.world_size());
+  rounds_ =
+      make_rounds(shapes_, layout_, comm_, std::min(world * kShardBytesPerRank, kMostShardBytes));
   states_.clear();
   for (std::size_t i = 0; i < rule_->state_names().size(); ++i) {
     states_.emplace_back(rounds_, trainable_, comm_.rank());

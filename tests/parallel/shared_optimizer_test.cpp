@@ -602,10 +602,10 @@ TEST(ShardLayout, gives_each_element_to_the_rank_that_reduces_it_in_the_whole_bu
   const BucketLayout layout{{3, 1, 0}, {2}};
   for (const int world : {1, 2, 3, 5}) {
     const auto ranks = make_local_ranks(world);
-    for (const std::uint64_t round_bytes : {1U, 24U, 4096U}) {
+    for (const std::uint64_t shard_bytes : {1U, 24U, 4096U}) {
       std::vector<std::vector<int>> owners{
           std::vector<int>(7, -1), {}, std::vector<int>(30, -1), std::vector<int>(1, -1)};
-      for (const Round& round : make_rounds(shapes, layout, ranks.front(), round_bytes)) {
+      for (const Round& round : make_rounds(shapes, layout, ranks.front(), shard_bytes)) {
         std::vector<std::uint64_t> shard(static_cast<std::size_t>(world));
         for (const Stretch& stretch : round.stretches) {
           auto& filled = shard[static_cast<std::size_t>(stretch.owner)];
@@ -618,6 +618,8 @@ TEST(ShardLayout, gives_each_element_to_the_rank_that_reduces_it_in_the_whole_bu
         for (int rank = 0; rank < world; ++rank) {
           EXPECT_EQ(shard[static_cast<std::size_t>(rank)],
                     ranks.front().shard_of(rank, round.count).size());
+          EXPECT_LE(4 * shard[static_cast<std::size_t>(rank)],
+                    std::max<std::uint64_t>(4, shard_bytes));
         }
       }
       for (int rank = 0; rank < world; ++rank) {
