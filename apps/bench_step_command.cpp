@@ -45,6 +45,7 @@ constexpr const char* kStepFooter =
 /// CLI11 wants places to store to that live as long as the parser.
 struct StepFlags {
   StepWords words;
+  std::int64_t steps = 0;
   std::string json;
 };
 
@@ -54,7 +55,8 @@ void add_step_flags(CLI::App& step, StepFlags& flags) {
   step.add_option("--model", words.model, "mlp, cnn, gpt, gpt-wide or many (mlp)")->type_name("M");
   step.add_option("--optimizer", words.optimizer, "sgd or adam (sgd)")->type_name("O");
   step.add_option("--mode", words.modes, "what is timed (local,ddp,shared)")->type_name("A,B");
-  add_number(step, "--steps", words.steps, "that are measured, of each mode (30)")->type_name("S");
+  add_number(step, "--steps", flags.steps, "that are measured, of each mode (30 to 150)")
+      ->type_name("S");
   step.add_option("--json", flags.json, "write all figures there")->type_name("FILE");
 }
 
@@ -68,7 +70,7 @@ int bench_steps(const StepWords& words, const std::optional<std::string>& json) 
   const RankProcesses ranks{
       .count = options.ranks,
       .program = torch_program("paceline-step", "paceline bench step"),
-      .arguments = {words.model, words.optimizer, words.modes, std::to_string(words.steps)},
+      .arguments = {words.model, words.optimizer, words.modes, std::to_string(options.steps)},
       .environment = net::environment_variables()};
   std::optional<example::OutputFile> file;
   if (json) file.emplace("--json", *json);  // before the work, not after
@@ -96,6 +98,7 @@ void add_bench_step_command(CLI::App& bench, Action& action) {
   add_step_flags(*step, *flags);
   step->callback([step, flags, &action] {
     const bool writes = step->count("--json") > 0;
+    if (step->count("--steps") > 0) flags->words.steps = flags->steps;
     action = [flags, writes] {
       if (writes && flags->json.empty()) throw UsageError("--json is empty: it must name a file");
       return bench_steps(flags->words, writes ? std::optional(flags->json) : std::nullopt);

@@ -22,12 +22,14 @@ using namespace paceline::apps;
 /// `arguments`: model, optimizer, modes, steps, and the place that rank 0 tells its figures.
 void run_rank(const std::vector<std::string>& arguments) {
   StepWords words;
-  if (arguments.size() != 5 || !read_number(arguments[3], words.steps).empty()) {
+  std::int64_t steps = 0;
+  if (arguments.size() != 5 || !read_number(arguments[3], steps).empty()) {
     throw paceline::UsageError("paceline-step is for `paceline bench step`: start that instead");
   }
   words.model = arguments[0];
   words.optimizer = arguments[1];
   words.modes = arguments[2];
+  words.steps = steps;
   paceline::Communicator comm = paceline::init();
   words.ranks = comm.world_size();
   const StepFigures figures = train_steps(comm, step_options_from(words));

@@ -14,11 +14,12 @@ namespace {
 constexpr int kMostStepRanks = 64;
 constexpr std::int64_t kMostSteps = 1'000'000;
 
-constexpr std::array<StepModel, 5> kStepModels{{{"mlp", 12'609'546, 8},
-                                                {"cnn", 1'199'882, 32},
-                                                {"gpt", 3'210'762, 8},
-                                                {"gpt-wide", 12'712'970, 16},
-                                                {"many", 512'000, 8}}};
+// Each mode takes seconds: one step's time says little.
+constexpr std::array<StepModel, 5> kStepModels{{{"mlp", 12'609'546, 8, 60},
+                                                {"cnn", 1'199'882, 32, 60},
+                                                {"gpt", 3'210'762, 8, 30},
+                                                {"gpt-wide", 12'712'970, 16, 30},
+                                                {"many", 512'000, 8, 150}}};
 constexpr std::array kStepModes{StepMode::kLocal, StepMode::kDdp, StepMode::kShared};
 
 StepModel model_from(const std::string& name) {
@@ -66,18 +67,19 @@ StepOptions step_options_from(const StepWords& words) {
   if (words.ranks < 1 || words.ranks > kMostStepRanks) {
     throw UsageError(fmt::format("-n is {}: it must be from 1 to {}", words.ranks, kMostStepRanks));
   }
-  if (words.steps < 1 || words.steps > kMostSteps) {
-    throw UsageError(
-        fmt::format("--steps is {}: it must be from 1 to {}", words.steps, kMostSteps));
+  const StepModel model = model_from(words.model);
+  const std::int64_t steps = words.steps.value_or(model.steps);
+  if (steps < 1 || steps > kMostSteps) {
+    throw UsageError(fmt::format("--steps is {}: it must be from 1 to {}", steps, kMostSteps));
   }
   if (words.optimizer != "sgd" && words.optimizer != "adam") {
     throw UsageError(fmt::format("--optimizer '{}': must be one of sgd, adam", words.optimizer));
   }
   return {.ranks = words.ranks,
-          .model = model_from(words.model),
+          .model = model,
           .optimizer = words.optimizer,
           .modes = modes_from(words.modes),
-          .steps = words.steps};
+          .steps = steps};
 }
 
 }  // namespace paceline::apps

@@ -4,6 +4,7 @@
 /// What `paceline bench step` was asked to do.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct StepModel {
   const char* name;
   std::uint64_t parameters;  ///< elements: a model that has other ones is none of ours
   std::int64_t batch;        ///< samples of each rank
+  std::int64_t steps;        ///< that are measured unless the user says otherwise
 };
 
 /// As the user wrote it.
@@ -31,7 +33,7 @@ struct StepWords {
   std::string model = "mlp";
   std::string optimizer = "sgd";
   std::string modes = "local,ddp,shared";
-  std::int64_t steps = 30;
+  std::optional<std::int64_t> steps = {};
 };
 
 struct StepOptions {

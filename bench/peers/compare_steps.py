@@ -26,7 +26,7 @@ def parse():
                         help="sgd, adam; PyTorch's Adam is the fused one (sgd)")
     parser.add_argument("--modes", type=list_of(one_of(["local", "ddp", "shared"])), default=["local", "ddp", "shared"],
                         help="of ours (local,ddp,shared)")
-    parser.add_argument("--steps", type=int, default=30, help="that are measured, of each mode in each turn (30)")
+    parser.add_argument("--steps", type=int, help="that are measured, of each mode in each turn (30 to 150)")
     add_common_options(parser, rounds=3)
     parser.add_argument("--keep-memory", action="store_true",
                         help="malloc keeps what is freed, on both sides: else PyTorch's gradients are new pages in each step")
@@ -34,21 +34,26 @@ def parse():
     check_common_options(parser, options, beside=["paceline-step"])
     if options.keep_memory:
         ENVIRONMENT.update(KEEP_MEMORY)
-    if options.steps < 1:
+    if options.steps is not None and options.steps < 1:
         parser.error("--steps must be at least 1")
     return options
+
+
+def steps_of(options, model):
+    """As many as `paceline bench step` takes by itself: each mode takes seconds."""
+    return options.steps or {"mlp": 60, "cnn": 60, "many": 150}.get(model, 30)
 
 
 def ours(options, world, model, optimizer, turn):
     """Every second turn begins with the last mode: what is made first may lie better in memory."""
     modes = options.modes if turn % 2 == 0 else options.modes[::-1]
     return run_paceline(options, "step", ["-n", world, "--model", model, "--optimizer", optimizer,
-                                          "--mode", ",".join(modes), "--steps", options.steps])
+                                          "--mode", ",".join(modes), "--steps", steps_of(options, model)])
 
 
 def pytorch(options, world, model, optimizer):
     return run_torch_ranks(options, f"PyTorch's DDP ({model}, {optimizer})", "step_peer.py", world,
-                           [options.steps, model, optimizer])
+                           [steps_of(options, model), model, optimizer])
 
 
 def contestants_of(options, world, model, optimizer, turn):
@@ -144,7 +149,7 @@ def main():
     options = parse()
     stop_what_was_started()
     print(f"milliseconds of a step, the slowest rank's, one thread per rank; medians of {options.rounds} rounds of medians of "
-          f"{options.steps} steps, in turns\n\n{'ranks':>5} {'model':>8} {'opt':>4} {header(COLUMNS)}", flush=True)
+          f"{options.steps or '30 to 150'} steps, in turns\n\n{'ranks':>5} {'model':>8} {'opt':>4} {header(COLUMNS)}", flush=True)
     rows, turns, torch = [], [], None
     for world, model, optimizer in ((n, m, o) for n in options.ranks for m in options.models for o in options.optimizers):
         reports = run_turns(options, world, model, optimizer)
