@@ -56,17 +56,22 @@ bool conflict(const Touch& a, const Touch& b, int world) {
   return b.slot_written >= 0 && holds(a.slots_read, b.slot_written, world);
 }
 
+/// Over windows all steps are this rank's own.
+std::size_t lanes_of(const plan::Schedule& schedule, int world) {
+  return schedule.windows ? 0 : static_cast<std::size_t>(world);
+}
+
 }  // namespace
 
 CallCursor::CallCursor(const plan::Schedule& schedule, int rank, int world)
     : windows_(schedule.windows),
       rank_(rank),
       world_(world),
-      out_(static_cast<std::size_t>(world), kNone),
-      in_(static_cast<std::size_t>(world), kNone),
+      out_(lanes_of(schedule, world), kNone),
+      in_(out_),
       open_(schedule.steps.size()) {
   steps_.reserve(schedule.steps.size());
-  std::vector<std::uint32_t> sent(static_cast<std::size_t>(world)), received(sent);
+  std::vector<std::uint32_t> sent(out_.size()), received(out_.size());
   for (const Step& step : schedule.steps) {
     PACELINE_ASSERT(windows_ || step.kind != Kind::kPost || step.to.size == 1,
                     "a frame to several ranks");
@@ -96,8 +101,9 @@ CallCursor::StepIndex& CallCursor::lane_of(const Step& step) {
 
 std::uint64_t CallCursor::limit(StepIndex i) const {
   const State& mine = steps_[i];
-  const Touch touch = touch_of(mine.step, rank_, world_);
   std::uint64_t limit = mine.step.elements.end;
+  if (i == first_open_) return limit;
+  const Touch touch = touch_of(mine.step, rank_, world_);
   for (StepIndex j = first_open_; j < i; ++j) {
     const State& earlier = steps_[j];
     if (earlier.done) continue;

@@ -20,8 +20,8 @@ class CallCursor {
 
   CallCursor(const plan::Schedule& schedule, int rank, int world);
 
-  [[nodiscard]] StepIndex first_out(int peer) const { return out_[static_cast<std::size_t>(peer)]; }
-  [[nodiscard]] StepIndex first_in(int peer) const { return in_[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] StepIndex first_out(int peer) const { return first_of(out_, peer); }
+  [[nodiscard]] StepIndex first_in(int peer) const { return first_of(in_, peer); }
   [[nodiscard]] StepIndex first_local() const { return local_; }
 
   [[nodiscard]] const plan::Step& step(StepIndex i) const { return steps_[i].step; }
@@ -48,13 +48,16 @@ class CallCursor {
     StepIndex next;  // in its lane
     bool done;
   };
+  [[nodiscard]] StepIndex first_of(const std::vector<StepIndex>& lanes, int peer) const {
+    return windows_ ? kNone : lanes[static_cast<std::size_t>(peer)];
+  }
   [[nodiscard]] StepIndex& lane_of(const plan::Step& step);
 
   bool windows_;
   int rank_;
   int world_;
   std::vector<State> steps_;
-  std::vector<StepIndex> out_, in_;
+  std::vector<StepIndex> out_, in_;  // [world]; empty over windows, where nothing is sent
   StepIndex local_ = kNone;
   StepIndex first_open_ = 0;
   std::size_t open_;

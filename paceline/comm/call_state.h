@@ -26,7 +26,7 @@ namespace paceline {
 /// set.
 struct CallState {
   CallState(Descriptor what,
-            std::uint64_t number,
+            CallId id,
             int world_size,
             const plan::Schedule& schedule,
             int rank,
@@ -34,8 +34,8 @@ struct CallState {
             std::chrono::milliseconds limit,
             std::shared_ptr<const void> owner = {})
       : descriptor(std::move(what)),
-        hash(hash_of(descriptor)),
-        sequence(number),
+        hash(id.hash),
+        sequence(id.sequence),
         world(world_size),
         timeout(limit),
         keeps(std::move(owner)),

@@ -133,16 +133,16 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
   const std::string fault = fault_of(descriptor, world_, windows_ != nullptr);
   std::string refusal;
   std::exception_ptr broken;
-  std::uint64_t sequence = 0;
+  CallId id;
   {
     const MutexLock lock(mutex_);
     throw_if_closed(descriptor);
-    sequence = issued_.add(descriptor);
+    id = issued_.add(descriptor);
     // The place is used up, so ranks that do the same stay in step; one that does it alone holds
     // another descriptor there than its peers, and all learn of that.
     if (!fault.empty()) throw UsageError(fault);
     try {
-      CallPtr state = build(call, descriptor, sequence, in, out);
+      CallPtr state = build(call, descriptor, id, in, out);
       if (ledger_.on()) state->begin_record();
       open_.reserve(open_.size() + 1);
       intake_.push_back(state);
@@ -157,7 +157,7 @@ Context::CallPtr Context::issue(const Call& call, const Buffer& in, const Buffer
       broken = std::current_exception();
     }
   }
-  refuse(descriptor, sequence, refusal, broken);
+  refuse(descriptor, id.sequence, refusal, broken);
 }
 
 // Only this rank can see what is wrong: the others must not wait for it. `broken` is set if the
@@ -179,7 +179,7 @@ void Context::refuse(const Descriptor& descriptor,
 
 Context::CallPtr Context::build(const Call& call,
                                 const Descriptor& descriptor,
-                                std::uint64_t sequence,
+                                CallId id,
                                 const Buffer& in,
                                 const Buffer& out) {
   if (call.timeout <= std::chrono::milliseconds(0)) {
@@ -190,7 +190,7 @@ Context::CallPtr Context::build(const Call& call,
         fmt::format("its input is {}, its output {}", name_of(in.dtype), name_of(out.dtype)));
   }
   const plan::Shape shape = shape_of(descriptor, in, out);
-  const plan::Schedule schedule = plan::make_schedule(descriptor.algorithm, shape);
+  const plan::Schedule& schedule = schedule_for(descriptor.algorithm, shape);
   CallMemory memory(schedule, rank_, world_, descriptor.dtype, descriptor.count,
                     PieceList(in, schedule.in), PieceList(out, schedule.out));
   check_windows(memory);
@@ -200,10 +200,17 @@ Context::CallPtr Context::build(const Call& call,
                                    other->sequence, text_of(other->descriptor)));
     }
   }
-  auto state = std::make_shared<CallState>(descriptor, sequence, world_, schedule, rank_,
+  auto state = std::make_shared<CallState>(descriptor, id, world_, schedule, rank_,
                                            std::move(memory), call.timeout, call.keeps);
   state->resident = shape.resident;
   return state;
+}
+
+const plan::Schedule& Context::schedule_for(Algorithm algorithm, const plan::Shape& shape) {
+  if (!planned_ || planned_->algorithm != algorithm || planned_->shape != shape) {
+    planned_ = {algorithm, shape, plan::make_schedule(algorithm, shape)};
+  }
+  return planned_->schedule;
 }
 
 plan::Shape Context::shape_of(const Descriptor& descriptor,

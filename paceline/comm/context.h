@@ -93,6 +93,12 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
     std::optional<Clock::time_point> quiet_since = {};
   };
 
+  struct Planned {
+    Algorithm algorithm = Algorithm::kTree;
+    plan::Shape shape;
+    plan::Schedule schedule;
+  };
+
   // context.cpp: the caller's side
   [[nodiscard]] Descriptor describe(const Call& call, const Buffer& in) const;
   [[nodiscard]] CallPtr issue(const Call& call, const Buffer& in, const Buffer& out);
@@ -102,9 +108,11 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
                            const std::exception_ptr& broken);
   [[nodiscard]] CallPtr build(const Call& call,
                               const Descriptor& descriptor,
-                              std::uint64_t sequence,
+                              CallId id,
                               const Buffer& in,
                               const Buffer& out) PACELINE_REQUIRES(mutex_);
+  [[nodiscard]] const plan::Schedule& schedule_for(Algorithm algorithm, const plan::Shape& shape)
+      PACELINE_REQUIRES(mutex_);
   [[nodiscard]] plan::Shape shape_of(const Descriptor& descriptor,
                                      const Buffer& in,
                                      const Buffer& out) const;
@@ -196,7 +204,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   bool stopped_ PACELINE_GUARDED_BY(mutex_) = false;
   bool progress_wanted_ PACELINE_GUARDED_BY(mutex_) = false;
   std::vector<CallPtr> intake_ PACELINE_GUARDED_BY(mutex_);
-  std::vector<CallPtr> open_ PACELINE_GUARDED_BY(mutex_);  // issued and not finished
+  std::optional<Planned> planned_ PACELINE_GUARDED_BY(mutex_);  // last: the next is often the same
+  std::vector<CallPtr> open_ PACELINE_GUARDED_BY(mutex_);       // issued and not finished
   std::optional<store::Cause> cause_ PACELINE_GUARDED_BY(mutex_);
   std::optional<store::Cause> unsaid_ PACELINE_GUARDED_BY(mutex_);  // for the listener to report
   bool told_ PACELINE_GUARDED_BY(mutex_) = false;                   // the caller has met the cause

@@ -23,6 +23,12 @@ struct Descriptor {
   bool operator==(const Descriptor&) const = default;
 };
 
+/// What frames and windows name a call by.
+struct CallId {
+  std::uint64_t sequence = 0;
+  std::uint64_t hash = 0;  ///< of its descriptor
+};
+
 /// Keyed hash of all fields, never 0.
 [[nodiscard]] std::uint64_t hash_of(const Descriptor& descriptor);
 

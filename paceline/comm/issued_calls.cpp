@@ -5,15 +5,16 @@
 
 namespace paceline {
 
-std::uint64_t IssuedCalls::add(const Descriptor& descriptor) {
-  Entry entry{descriptor, hash_of(descriptor)};
+CallId IssuedCalls::add(const Descriptor& descriptor) {
+  const std::uint64_t hash = hash_of(descriptor);
+  Entry entry{descriptor, hash};
   const MutexLock lock(mutex_);
   if (ring_.size() < kKept) {
     ring_.push_back(std::move(entry));
   } else {
     ring_[next_ % kKept] = std::move(entry);
   }
-  return next_++;
+  return {next_++, hash};
 }
 
 const IssuedCalls::Entry* IssuedCalls::find(std::uint64_t sequence) const {

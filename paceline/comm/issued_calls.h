@@ -18,8 +18,8 @@ namespace paceline {
 /// Threads  Any.
 class IssuedCalls final : public CallHistory {
  public:
-  /// Records the next call and returns its sequence number.
-  std::uint64_t add(const Descriptor& descriptor) PACELINE_EXCLUDES(mutex_);
+  /// Records the next call.
+  CallId add(const Descriptor& descriptor) PACELINE_EXCLUDES(mutex_);
 
   [[nodiscard]] std::optional<std::uint64_t> issued_hash(std::uint64_t sequence) const override
       PACELINE_EXCLUDES(mutex_);

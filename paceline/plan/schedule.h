@@ -83,6 +83,7 @@ struct Shape {
   bool windows = false;      ///< do all ranks share memory?
   bool resident = true;      ///< kDirect: do the others reach this rank's memory? Each rank's own
   std::uint32_t slices = 1;  ///< kDirect: of each chunk; see slices_for()
+  bool operator==(const Shape&) const = default;
 };
 
 /// How kStage keeps a logical buffer: each chunk in `slices` slices, of which `slots` at a time.

@@ -58,8 +58,9 @@ std::shared_ptr<CallState> barrier(std::uint64_t sequence) {
   const Buffer nothing{Dtype::kU8, 0, {}};
   CallMemory memory(schedule, 0, 2, Dtype::kU8, 0, PieceList(nothing, schedule.in),
                     PieceList(nothing, schedule.out));
-  return std::make_shared<CallState>(Descriptor{.algorithm = algorithm}, sequence, 2, schedule, 0,
-                                     std::move(memory), kDefaultTimeout);
+  const Descriptor descriptor{.algorithm = algorithm};
+  return std::make_shared<CallState>(descriptor, CallId{sequence, hash_of(descriptor)}, 2, schedule,
+                                     0, std::move(memory), kDefaultTimeout);
 }
 
 TEST(Incoming, does_not_take_old_bytes_again_when_the_link_ends) {
