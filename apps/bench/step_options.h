@@ -3,6 +3,7 @@
 /// @file
 /// What `paceline bench step` was asked to do.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,14 @@ struct StepModel {
   std::int64_t batch;        ///< samples of each rank
   std::int64_t steps;        ///< that are measured unless the user says otherwise
 };
+
+/// Parts of nearly equal length, each with new models: where a model lies in memory decides a
+/// percent or two, for as long as it lives.
+constexpr std::int64_t kStepStretches = 4;
+/// Step that stretch `index` of `steps` begins with.
+constexpr std::int64_t begin_of_stretch(std::int64_t index, std::int64_t steps) noexcept {
+  return steps / kStepStretches * index + std::min(index, steps % kStepStretches);
+}
 
 /// As the user wrote it.
 struct StepWords {

@@ -74,11 +74,20 @@ StepFigures step_figures_from(const std::string& text) {
 std::optional<double> overhead_ms(const ModeTimes& times, const StepFigures& figures) {
   const ModeTimes* const local = local_of(figures);
   if (local == nullptr) return std::nullopt;
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < times.step_ms.size(); ++i) {
-    differences.push_back(times.step_ms[i] - local->step_ms.at(i));
+  const auto steps = static_cast<std::int64_t>(times.step_ms.size());
+  double sum = 0;
+  int stretches = 0;
+  for (std::int64_t s = 0; s < kStepStretches; ++s) {
+    std::vector<double> differences;
+    for (auto i = begin_of_stretch(s, steps); i < begin_of_stretch(s + 1, steps); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      differences.push_back(times.step_ms[at] - local->step_ms.at(at));
+    }
+    if (differences.empty()) continue;
+    sum += median_of(std::move(differences));
+    ++stretches;
   }
-  return median_of(std::move(differences));
+  return stretches == 0 ? 0 : sum / stretches;
 }
 
 std::string introduction_of(const StepOptions& options) {

@@ -32,8 +32,8 @@ struct StepFigures {
 [[nodiscard]] std::string text_of(const StepFigures& figures);
 [[nodiscard]] StepFigures step_figures_from(const std::string& text);
 
-/// The median of what each step took longer than local's of the same turn; none without local, and
-/// for local itself 0.
+/// What a step took longer than local's of the same turn: the median of each stretch, and their
+/// mean; none without local, and for local itself 0.
 [[nodiscard]] std::optional<double> overhead_ms(const ModeTimes& times, const StepFigures& figures);
 
 /// Before the first step.

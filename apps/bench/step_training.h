@@ -9,7 +9,7 @@
 
 namespace paceline::apps {
 
-/// Takes this rank's part in the steps of all modes: one of each in turn, and back. Collective.
+/// Takes this rank's part in the steps of all modes: one of each in turn. Collective.
 ///
 /// Errors  UsageError, CommError, c10::Error; std::runtime_error if the model has other parameters
 ///         than its count says.

@@ -44,11 +44,9 @@ def steps_of(options, model):
     return options.steps or {"mlp": 60, "cnn": 60, "many": 150}.get(model, 30)
 
 
-def ours(options, world, model, optimizer, turn):
-    """Every second turn begins with the last mode: what is made first may lie better in memory."""
-    modes = options.modes if turn % 2 == 0 else options.modes[::-1]
+def ours(options, world, model, optimizer):
     return run_paceline(options, "step", ["-n", world, "--model", model, "--optimizer", optimizer,
-                                          "--mode", ",".join(modes), "--steps", steps_of(options, model)])
+                                          "--mode", ",".join(options.modes), "--steps", steps_of(options, model)])
 
 
 def pytorch(options, world, model, optimizer):
@@ -56,8 +54,8 @@ def pytorch(options, world, model, optimizer):
                            [steps_of(options, model), model, optimizer])
 
 
-def contestants_of(options, world, model, optimizer, turn):
-    contestants = {"ours": lambda: ours(options, world, model, optimizer, turn)}
+def contestants_of(options, world, model, optimizer):
+    contestants = {"ours": lambda: ours(options, world, model, optimizer)}
     if world > 1 and model not in WITHOUT_PEER:
         contestants["pytorch"] = lambda: pytorch(options, world, model, optimizer)
     return contestants
@@ -73,9 +71,9 @@ def check_same(reports):
 
 
 def run_turns(options, world, model, optimizer):
-    reports = {name: [] for name in contestants_of(options, world, model, optimizer, 0)}
+    contestants = contestants_of(options, world, model, optimizer)
+    reports = {name: [] for name in contestants}
     for i in range(options.rounds):
-        contestants = contestants_of(options, world, model, optimizer, i)
         where = f"N = {world}, {model}, {optimizer}, round {i + 1} of {options.rounds}"
         for name, report in play_round(contestants, i, where):
             reports[name].append(report)
@@ -140,9 +138,10 @@ COLUMNS = [("local ms", figure("ours", "local")), ("ddp ms", figure("ours", "ddp
            ("in place %", entry("in_place_percent"))]
 
 LEGEND = """PT: PyTorch {torch}, its Adam fused; ours over {links}. over: what a DDP step took longer than a local one of
-the same turn, median of differences. over/PT: our overhead over PyTorch's; PT/ddp 3.00: a DDP step of PyTorch takes three
-times as long as ours; over %, us/tensor: our overhead of our local step, and for each tensor of parameters; sh/local, sh/PT
-loc: a step of the shared optimizer over our local one, and PyTorch's; in place %: of gradient bytes, the least of all rounds"""
+the same turn: medians of four stretches with new models, and their mean. over/PT: our overhead over PyTorch's; PT/ddp 3.00:
+a DDP step of PyTorch takes three times as long as ours; over %, us/tensor: our overhead of our local step, and for each
+tensor of parameters; sh/local, sh/PT loc: a step of the shared optimizer over our local one, and PyTorch's; in place %: of
+gradient bytes, the least of all rounds"""
 
 
 def main():

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 WARM_UP = 5
+STRETCHES = 4
 CLASSES = 10
 VOCABULARY, CONTEXT, HEADS, BLOCKS = 128, 64, 4, 4
 
@@ -111,21 +112,35 @@ def slowest(ms):
     return times.tolist()
 
 
-def train(name, optimizer, steps):
-    """Steps of both ways, in turns; each time is the slowest rank's."""
-    make, make_batch = MODELS[name]
-    torch.manual_seed(0)
-    local, batch = make(), make_batch()
-    ways = {"local": Trainer(local, optimizer, batch),
-            "ddp": Trainer(DistributedDataParallel(make(), gradient_as_bucket_view=True), optimizer, batch)}
+def stretch(make, optimizer, batch, steps, ddp_first):
+    """Steps of both ways with new models, in turns; each time is the slowest rank's."""
+    wraps = {"local": lambda model: model,
+             "ddp": lambda model: DistributedDataParallel(model, gradient_as_bucket_view=True)}
+    ways = {mode: Trainer(wraps[mode](make()), optimizer, batch)
+            for mode in (sorted(wraps) if ddp_first else sorted(wraps, reverse=True))}
     for i in range(WARM_UP + steps):
         for way in list(ways.values()) if i % 2 == 0 else reversed(ways.values()):
             dist.barrier()
             way.step()
-    times = {mode: slowest(way.ms[WARM_UP:]) for mode, way in ways.items()}
-    overheads = [ddp - alone for ddp, alone in zip(times["ddp"], times["local"])]
+    return {mode: slowest(way.ms[WARM_UP:]) for mode, way in ways.items()}
+
+
+def train(name, optimizer, steps):
+    """As `paceline bench step` does it: where a model lies in memory decides a percent or two."""
+    make, make_batch = MODELS[name]
+    torch.manual_seed(0)
+    local, batch = make(), make_batch()
+    times, overheads = {"local": [], "ddp": []}, []
+    for i in range(STRETCHES):
+        count = steps // STRETCHES + (i < steps % STRETCHES)
+        if count == 0:
+            continue
+        part = stretch(make, optimizer, batch, count, ddp_first=i % 2 == 1)
+        overheads.append(statistics.median(ddp - alone for ddp, alone in zip(part["ddp"], part["local"])))
+        for mode, ms in part.items():
+            times[mode] += ms
     rows = [{"mode": mode, "optimizer": optimizer, "step_ms": {"min": min(ms), "median": statistics.median(ms)},
-             "overhead_ms": statistics.median(overheads) if mode == "ddp" else 0, "steps_ms": ms}
+             "overhead_ms": statistics.mean(overheads) if mode == "ddp" else 0, "steps_ms": ms}
             for mode, ms in times.items()]
     return {"ranks": dist.get_world_size(), "model": name, "torch": torch.__version__,
             "parameters": sum(parameter.numel() for parameter in local.parameters()),

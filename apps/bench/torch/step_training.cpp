@@ -201,7 +201,8 @@ void require_links_for(const StepOptions& options, Communicator& comm) {
                    comm.link() + why + "; leave it out: --mode local,ddp");
 }
 
-/// One step of each in turn, and then in the other order: what comes first is not always the same.
+/// One step of each in turn, and the next turn begins with the second: each comes first, and behind
+/// each other one, equally often.
 void take_turns(std::vector<std::unique_ptr<StepTrainer>>& trainers,
                 Communicator& comm,
                 std::int64_t steps) {
@@ -210,13 +211,12 @@ void take_turns(std::vector<std::unique_ptr<StepTrainer>>& trainers,
       comm.barrier({.label = "meet"});
       trainer->step();
     }
-    std::ranges::reverse(trainers);
+    std::ranges::rotate(trainers, trainers.begin() + 1);
   }
 }
 
-/// Joins what each rank has found. Collective.
-ModeTimes times_of(const StepTrainer& trainer, StepMode mode, Communicator& comm) {
-  ModeTimes times{.mode = mode};
+/// Adds what each rank has found. Collective.
+void add_times(const StepTrainer& trainer, Communicator& comm, ModeTimes& times) {
   const auto mine = trainer.times_ns();
   const std::vector<std::int64_t> all = gather(comm, mine);
   for (std::size_t step = 0; step < mine.size(); ++step) {
@@ -230,11 +230,36 @@ ModeTimes times_of(const StepTrainer& trainer, StepMode mode, Communicator& comm
                         static_cast<std::int64_t>(here.copied)};
   const std::vector<std::int64_t> bytes = gather(comm, both);
   times.bytes_in_place = here.in_place;
+  times.bytes_copied = here.copied;
   for (std::size_t i = 0; i < bytes.size(); i += 2) {
     times.bytes_in_place = std::min(times.bytes_in_place, static_cast<std::uint64_t>(bytes[i]));
     times.bytes_copied = std::max(times.bytes_copied, static_cast<std::uint64_t>(bytes[i + 1]));
   }
-  return times;
+}
+
+/// New models, and `steps` steps of each mode. Every second time the last mode's model is made
+/// first: what is made first may lie better in memory.
+void add_stretch(StepFigures& figures,
+                 const StepOptions& options,
+                 const torch::Tensor& batch,
+                 Communicator& comm,
+                 std::int64_t index) {
+  const std::int64_t steps =
+      begin_of_stretch(index + 1, options.steps) - begin_of_stretch(index, options.steps);
+  if (steps == 0) return;
+  std::vector<ModeTimes*> modes;
+  for (ModeTimes& mode : figures.modes) modes.push_back(&mode);
+  if (index % 2 != 0) std::ranges::reverse(modes);
+  std::vector<std::unique_ptr<StepTrainer>> trainers;
+  std::vector<const StepTrainer*> in_order;
+  for (const ModeTimes* mode : modes) {
+    trainers.push_back(make_step_trainer(mode->mode, options, batch, comm));
+    in_order.push_back(trainers.back().get());
+  }
+  take_turns(trainers, comm, steps);
+  figures.parameters = count_parameters(in_order.front()->model());
+  figures.tensors = in_order.front()->model().parameters().size();
+  for (std::size_t i = 0; i < modes.size(); ++i) add_times(*in_order[i], comm, *modes[i]);
 }
 
 }  // namespace
@@ -245,21 +270,9 @@ StepFigures train_steps(Communicator& comm, const StepOptions& options) {
   at::set_num_threads(1);
   torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 1);
   const torch::Tensor batch = make_step_batch(options.model);
-  std::vector<std::unique_ptr<StepTrainer>> trainers;
-  std::vector<const StepTrainer*> in_order;
-  for (const StepMode mode : options.modes) {
-    trainers.push_back(make_step_trainer(mode, options, batch, comm));
-    in_order.push_back(trainers.back().get());
-  }
-  take_turns(trainers, comm, options.steps);
-  StepFigures figures{.link = comm.link(),
-                      .link_reason = comm.link_reason(),
-                      .parameters = count_parameters(in_order.front()->model()),
-                      .tensors = in_order.front()->model().parameters().size(),
-                      .modes = {}};
-  for (std::size_t i = 0; i < in_order.size(); ++i) {
-    figures.modes.push_back(times_of(*in_order[i], options.modes[i], comm));
-  }
+  StepFigures figures{.link = comm.link(), .link_reason = comm.link_reason(), .modes = {}};
+  for (const StepMode mode : options.modes) figures.modes.push_back({.mode = mode});
+  for (std::int64_t i = 0; i < kStepStretches; ++i) add_stretch(figures, options, batch, comm, i);
   return figures;
 }
 
