@@ -106,7 +106,7 @@ Range Communicator::shard_of(int rank, std::uint64_t count) const {
   return plan::chunk(count, world_size(), rank);
 }
 
-Region Communicator::share(std::size_t bytes) {
+Region Communicator::share(std::size_t bytes, const CallOptions& options) {
   Context& engine = context();
   if (world_size() == 1) {
     Region alone = engine.allocate(bytes);
@@ -128,7 +128,9 @@ Region Communicator::share(std::size_t bytes) {
       why = none.what();
     }
   }
-  broadcast(std::span<std::int64_t>(place), 0, {.label = "shared memory"});
+  CallOptions call = options;
+  if (call.label.empty()) call.label = "shared memory";
+  broadcast(std::span<std::int64_t>(place), 0, call);
   if (place[0] == 0) {
     throw UsageError(rank() == 0 ? why : "rank 0 has no room for the memory that all would share");
   }

@@ -158,7 +158,7 @@ class Communicator {
   /// Order   Collective, like a broadcast; all ranks ask for the same number of bytes.
   /// Errors  UsageError if the ranks share no memory, or, on all ranks, if rank 0 has no room for
   ///         it; as broadcast.
-  [[nodiscard]] Region share(std::size_t bytes);
+  [[nodiscard]] Region share(std::size_t bytes, const CallOptions& options = {});
 
   /// Fails every call in flight and to come, on every rank, with `reason`.
   void abort(const std::string& reason);

@@ -52,7 +52,7 @@ SharedParameters::SharedParameters(std::vector<NamedTensor> parameters,
   const at::NoGradGuard no_grad;
   std::size_t bytes = rounded_to_lines(1);
   for (const auto& one : parameters_) bytes += rounded_to_lines(one.tensor.nbytes());
-  region_ = comm.share(bytes);
+  region_ = comm.share(bytes, options);
   const c10::Storage storage = storage_over(region_, 0, bytes);
   std::size_t at = 0;
   for (const auto& [name, tensor] : parameters_) {

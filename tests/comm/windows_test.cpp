@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -468,6 +470,25 @@ TEST(OverWindows, can_be_memory_that_exists_once) {
       kShm);
   spawn_ranks(1, [](Communicator& comm) { EXPECT_EQ(comm.share(100).bytes, 100U); });
   spawn_ranks(2, [](Communicator& comm) { EXPECT_THROW((void)comm.share(100), UsageError); });
+}
+
+TEST(OverWindows, that_exists_once_is_waited_for_no_longer_than_told) {
+  std::latch given_up(1);
+  spawn_ranks(
+      2,
+      [&](Communicator& comm) {
+        if (comm.rank() == 0) return given_up.wait();
+        try {
+          (void)comm.share(100, {.timeout = std::chrono::milliseconds(50)});
+          ADD_FAILURE() << "rank 0 has not come";
+        } catch (const CommError& error) {
+          EXPECT_EQ(error.code(), CommErrc::kTimeout);
+          EXPECT_NE(std::string(error.what()).find("shared memory"), std::string::npos)
+              << error.what();
+        }
+        given_up.count_down();
+      },
+      kShm);
 }
 
 TEST(OverWindows, of_nobody_have_no_room_for_an_exbibyte) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared optimizers: what users do wrong, or seldom.
+#include <chrono>
 #include <cmath>
 #include <functional>
+#include <latch>
 #include <limits>
 #include <memory>
 #include <new>
@@ -346,6 +348,36 @@ TEST(SharedOptimizer, takes_no_blocks_of_gradients_to_save_and_load) {
     block_requests = 0;
     shared.save(out);
     EXPECT_EQ(block_requests, 2);  // both states
+  });
+}
+
+TEST(SharedOptimizer, waits_for_the_function_of_write_once_up_to_its_timeout) {
+  std::latch given_up(1);
+  const auto texts = shared_errors<CommError>(2, [&](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm, {.shared = {.timeout = std::chrono::seconds(2)}});
+    try {
+      shared.write_once([&] { given_up.wait(); });
+    } catch (...) {
+      if (comm.rank() == 1) given_up.count_down();
+      throw;
+    }
+  });
+  EXPECT_NE(texts[1].find("stood still for 2"), std::string::npos) << texts[1];
+  EXPECT_NE(texts[1].find("write_once"), std::string::npos) << texts[1];
+  EXPECT_FALSE(texts[0].empty());
+}
+
+TEST(SharedOptimizer, does_not_notice_what_goes_around_autograd_and_leaves_the_sampled_bytes) {
+  with_shared_memory(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm, {.lr = 0.5});
+    for (const auto& parameter : net->parameters()) {
+      parameter.mutable_grad() = ::torch::zeros_like(parameter);
+    }
+    if (comm.rank() == 0) net->fc1->weight.data().view(-1)[5] = 9;
+    shared.step();
+    EXPECT_EQ(net->fc1->weight.view(-1)[5].item<float>(), 9);  // on all ranks: it is one memory
   });
 }
 
