@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "paceline/base/types.h"
 #include "paceline/kernel/combine_inl.h"
@@ -35,8 +36,11 @@ struct Divisor {
 
 template <typename A>
 HWY_INLINE Divisor<A> divisor(int world) {
-  const A value = static_cast<A>(world);
-  return {value, static_cast<A>(1 / value), (world & (world - 1)) == 0};
+  if constexpr (std::is_floating_point_v<A>) {
+    return {static_cast<A>(world), 1 / static_cast<A>(world), (world & (world - 1)) == 0};
+  } else {
+    return {};  // integers are never divided, and 256 ranks would be none as a U8
+  }
 }
 
 template <class D>

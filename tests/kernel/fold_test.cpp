@@ -347,6 +347,24 @@ TEST_P(FoldOn, rounds_a_16_bit_sum_once) {
   EXPECT_EQ(fold_bits(Dtype::kBF16, ReduceOp::kSum, 1, bits), 0x3f84U);
 }
 
+TEST(Fold, of_integers_is_not_divided_whatever_number_of_ranks) {
+  on_each_target([] {
+    const std::array<std::uint8_t, 3> a{1, 2, 3}, b{10, 20, 255};
+    const Term terms[] = {{reinterpret_cast<const std::byte*>(a.data())},
+                          {reinterpret_cast<const std::byte*>(b.data())}};
+    for (const int world : {2, 256, 512}) {  // 256 is no U8
+      std::array<std::uint8_t, 3> one{}, two{};
+      const Target targets[] = {{reinterpret_cast<std::byte*>(one.data())},
+                                {reinterpret_cast<std::byte*>(two.data())}};
+      fold(Dtype::kU8, ReduceOp::kSum, world, 3, terms, targets);
+      EXPECT_EQ(one, (std::array<std::uint8_t, 3>{11, 22, 2}));
+      EXPECT_EQ(two, one);
+      fold(Dtype::kU8, ReduceOp::kSum, world, 3, terms, {targets, 1});
+      EXPECT_EQ(one, two);
+    }
+  });
+}
+
 TEST(Fold, refuses_what_it_cannot_fold) {
   std::uint64_t memory = 0;
   auto* data = reinterpret_cast<std::byte*>(&memory);
