@@ -39,25 +39,23 @@ def parse():
     return options
 
 
-def steps_of(options, model):
-    """As many as `paceline bench step` takes by itself: each mode takes seconds."""
-    return options.steps or {"mlp": 60, "cnn": 60, "many": 150}.get(model, 30)
-
-
 def ours(options, world, model, optimizer):
+    steps = [] if options.steps is None else ["--steps", options.steps]
     return run_paceline(options, "step", ["-n", world, "--model", model, "--optimizer", optimizer,
-                                          "--mode", ",".join(options.modes), "--steps", steps_of(options, model)])
+                                          "--mode", ",".join(options.modes), *steps])
 
 
-def pytorch(options, world, model, optimizer):
+def pytorch(options, world, model, optimizer, like):
+    """As many steps as our report `like` has."""
     return run_torch_ranks(options, f"PyTorch's DDP ({model}, {optimizer})", "step_peer.py", world,
-                           [steps_of(options, model), model, optimizer])
+                           [len(like["rows"][0]["steps_ms"]), model, optimizer])
 
 
-def contestants_of(options, world, model, optimizer):
+def contestants_of(options, world, model, optimizer, reports):
+    """`reports` gets what they report; the first round begins with ours."""
     contestants = {"ours": lambda: ours(options, world, model, optimizer)}
     if world > 1 and model not in WITHOUT_PEER:
-        contestants["pytorch"] = lambda: pytorch(options, world, model, optimizer)
+        contestants["pytorch"] = lambda: pytorch(options, world, model, optimizer, reports["ours"][0])
     return contestants
 
 
@@ -71,8 +69,9 @@ def check_same(reports):
 
 
 def run_turns(options, world, model, optimizer):
-    contestants = contestants_of(options, world, model, optimizer)
-    reports = {name: [] for name in contestants}
+    reports = {}
+    contestants = contestants_of(options, world, model, optimizer, reports)
+    reports.update({name: [] for name in contestants})
     for i in range(options.rounds):
         where = f"N = {world}, {model}, {optimizer}, round {i + 1} of {options.rounds}"
         for name, report in play_round(contestants, i, where):

@@ -6,7 +6,6 @@ namespace paceline::plan {
 Builder::Builder(const Shape& shape) : shape_(shape) {
   schedule_.in = all();
   schedule_.out = all();
-  schedule_.steps.reserve(16);
 }
 
 std::uint16_t Builder::wrap(long rank) const noexcept {

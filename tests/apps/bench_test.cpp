@@ -366,7 +366,7 @@ TEST(StepReport, takes_the_mean_of_the_medians_of_four_stretches) {
   EXPECT_EQ(begin_of_stretch(kStepStretches, 7), 7);
 }
 
-TEST(StepReport, takes_the_median_of_paired_differences) {
+TEST(StepReport, has_no_overhead_without_local_and_survives_as_text) {
   const StepFigures figures{.link = "shm",
                             .link_reason = "",
                             .parameters = 8,

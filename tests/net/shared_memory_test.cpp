@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -156,6 +157,17 @@ TEST(SharedMemory, has_huge_pages_where_whole_ones_fit) {
   memory.give_back(6 * kMiB, 9 * kMiB);
   EXPECT_EQ(bytes_in_memory(memory.file()), 4 * kMiB);
   EXPECT_EQ(theirs.bytes()[8 * kMiB], std::byte{});
+}
+
+TEST(SharedMemory, has_small_pages_where_huge_ones_are_not_to_be_had) {
+  ASSERT_EQ(::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+  const auto memory = SharedMemory::create("test", 8 * kMiB);
+  memory.commit(0, 8 * kMiB);
+  EXPECT_EQ(::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
+  EXPECT_EQ(bytes_in_memory(memory.file()), 8 * kMiB);
+  EXPECT_EQ(huge_kib(memory.bytes().data()), 0U);
+  memory.bytes()[5 * kMiB] = std::byte{3};
+  EXPECT_EQ(SharedMemory::map(memory.file(), 8 * kMiB).bytes()[5 * kMiB], std::byte{3});
 }
 
 // The sanitizers' shadow faults on its own, and needs more than any limit.

@@ -201,8 +201,8 @@ void require_links_for(const StepOptions& options, Communicator& comm) {
                    comm.link() + why + "; leave it out: --mode local,ddp");
 }
 
-/// One step of each in turn, and the next turn begins with the second: each comes first, and behind
-/// each other one, equally often.
+/// One step of each in turn, and the next turn begins with the second: each comes first equally
+/// often, and none follows itself, its model still in the cache, more often than another.
 void take_turns(std::vector<std::unique_ptr<StepTrainer>>& trainers,
                 Communicator& comm,
                 std::int64_t steps) {
