@@ -141,6 +141,12 @@ void ShardReducer::release() {
   kept_.reset();
 }
 
+at::Tensor ShardReducer::taken(std::size_t index, Range elements) const {
+  const at::Tensor& values = taken_[index].values;
+  return values.as_strided({static_cast<std::int64_t>(elements.size())}, {1},
+                           values.storage_offset() + static_cast<std::int64_t>(elements.begin));
+}
+
 bool ShardReducer::changed_since_take() const {
   for (std::size_t i = 0; i < taken_.size(); ++i) {
     const at::Tensor& now = parameters_[i].tensor.grad();

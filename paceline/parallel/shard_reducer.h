@@ -30,7 +30,7 @@ class ShardReducer {
   ShardReducer(std::span<const NamedTensor> parameters, Communicator& comm);
 
   /// Rounds that may be under way together: a rank that is late in one keeps nobody from the next.
-  static constexpr std::size_t kUnderWay = 3;
+  static constexpr std::size_t kUnderWay = 2;
 
   /// Must be called after each change of the rounds: memory for the largest shards.
   void lay_out(std::span<const Round> rounds);
@@ -40,6 +40,8 @@ class ShardReducer {
   /// Reads the gradients as they are now; they stay in use until release().
   void take(const SharedParameters& shared);
   void release();
+  /// Those of parameter number `index` in [begin, end) of its elements, flat, as they were taken.
+  [[nodiscard]] at::Tensor taken(std::size_t index, Range elements) const;
 
   /// Begins to average round number `index`. Collective.
   void start(std::size_t index, const Round& round, const CallOptions& options);

@@ -84,13 +84,13 @@ struct SharedAdamOptions {
 ///           layout is followed, also when it changes after the first step, for one backward per
 ///           step (for N < 3 no bit depends on the layout). The parameters are one memory, so every
 ///           rank has the same bits.
-/// Cost      Over all ranks one copy of the parameters and one of the state, and per rank three
-///           shards of N·128 KiB, at most 1 MiB, for means in passing. Per step each rank reads
+/// Cost      Over all ranks one copy of the parameters and one of the state, and per rank two
+///           shards of N·256 KiB, at most 1 MiB, for means in passing. Per step each rank reads
 ///           N·M/N bytes of gradients and updates M/N: no gradient is copied but those below 64 KiB
-///           and those that are strided or share memory. Gradients are born there on the thread
-///           that constructs and steps; of several shared optimizers on one thread only those of
-///           the one that stepped last, the others' are copied. With one rank every gradient is
-///           copied once, in passing.
+///           and those that are strided or share memory, and with one rank only the latter two.
+///           Gradients are born there on the thread that constructs and steps; of several shared
+///           optimizers on one thread only those of the one that stepped last, the others' are
+///           copied.
 /// Errors    UsageError  at construction, the same on every rank: ranks that share no memory
 ///                       (their link is tcp, or memory for threads); models or options that differ;
 ///                       rates or options out of range; groups that name no parameter, or one

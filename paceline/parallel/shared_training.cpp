@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -18,11 +17,11 @@ namespace {
 
 // Of a round for each rank. Small enough to be in the second-level cache still when it is used; but
 // to meet costs the more, the more ranks there are.
-constexpr std::uint64_t kShardBytesPerRank = std::uint64_t{128} << 10;
+constexpr std::uint64_t kShardBytesPerRank = std::uint64_t{256} << 10;
 constexpr std::uint64_t kMostShardBytes = std::uint64_t{1} << 20;
 // Elements of a cell: its parts stay in the cache from one of ATen's kernels to the next, which
 // then use one thread.
-constexpr std::int64_t kCell = 32 << 10;
+constexpr std::uint64_t kCell = 32 << 10;
 
 DdpOptions as_ddp_options(const SharedOptions& options) {
   return {.broadcast_buffers = options.broadcast_buffers, .timeout = options.timeout};
@@ -113,8 +112,11 @@ void SharedTraining::watch_arrival() {
 void SharedTraining::lay_out(const BucketLayout& layout) {
   layout_ = layout;
   const auto world = static_cast<std::uint64_t>(comm_.world_size());
-  rounds_ =
-      make_rounds(shapes_, layout_, comm_, std::min(world * kShardBytesPerRank, kMostShardBytes));
+  const std::uint64_t shard_bytes =
+      world == 1 ? kMostShardBytes : std::min(world * kShardBytesPerRank, kMostShardBytes);
+  rounds_ = make_rounds(shapes_, layout_, comm_, shard_bytes);
+  // What backward has left last is read first: the caches still have some of it.
+  std::reverse(rounds_.begin(), rounds_.end());
   states_.clear();
   for (std::size_t i = 0; i < rule_->state_names().size(); ++i) {
     states_.emplace_back(rounds_, trainable_, comm_.rank());
@@ -133,106 +135,36 @@ void SharedTraining::make_cells() {
   }
 }
 
+// A rank alone meets nobody, and views of its gradients cost the less, the larger they are.
 std::vector<Cell> SharedTraining::cells_of(std::size_t round) const {
   std::vector<Cell> cells;
   for (const Stretch& stretch : rounds_[round].stretches) {
     if (stretch.owner != comm_.rank()) continue;
-    const auto begin = static_cast<std::int64_t>(stretch.elements.begin);
-    const auto count = static_cast<std::int64_t>(stretch.elements.size());
-    const auto offset = static_cast<std::int64_t>(stretch.offset);
-    for (std::int64_t done = 0; done < count; done += kCell) {
-      const std::int64_t size = std::min(kCell, count - done);
-      Cell cell{.parameter = shared_->flat(place_[stretch.parameter]).narrow(0, begin + done, size),
-                .gradient = shards_[round].narrow(0, offset + done, size),
-                .state = {},
-                .group = groups_.of(stretch.parameter)};
-      for (const ShardedState& state : states_) {
-        cell.state.push_back(state.shard(round).narrow(0, offset + done, size));
-      }
-      cells.push_back(std::move(cell));
+    const std::uint64_t count = stretch.elements.size();
+    const std::uint64_t most = comm_.world_size() == 1 ? count : kCell;
+    for (std::uint64_t done = 0; done < count; done += most) {
+      cells.push_back(cell_of(round, stretch, {done, std::min(done + most, count)}));
     }
   }
   return cells;
 }
 
-void SharedTraining::step() {
-  const at::NoGradGuard no_grad;
-  guarded([&] {
-    prepare_step();
-    if (kept_means_.empty()) {
-      reducer_->take(*shared_);
-      average([&](std::size_t round) { update_round(round, steps_ + 1); });
-    } else {
-      comm_.barrier(calls("clipped step"));  // else a rank may still use the parameters
-    }
-    for (std::size_t round = 0; round < kept_means_.size(); ++round) {
-      shards_[round].copy_(kept_means_[round]).mul_(scale_);
-      update_round(round, steps_ + 1);
-    }
-    finish_step();
-  });
-}
-
-// Calls `use` for each round once shards_ has its mean; the next rounds are under way meanwhile.
-void SharedTraining::average(const std::function<void(std::size_t round)>& use) {
-  std::size_t started = 0;
-  const auto start_more = [&](std::size_t end) {
-    for (; started < std::min(rounds_.size(), end); ++started) {
-      reducer_->start(started, rounds_[started], calls("gradients"));
-    }
+Cell SharedTraining::cell_of(std::size_t round, const Stretch& stretch, Range part) const {
+  const auto part_of = [&part](const at::Tensor& flat, std::uint64_t begin) {
+    return flat.narrow(0, static_cast<std::int64_t>(begin + part.begin),
+                       static_cast<std::int64_t>(part.size()));
   };
-  for (std::size_t round = 0; round < rounds_.size(); ++round) {
-    try {
-      start_more(round + ShardReducer::kUnderWay);
-    } catch (const UsageError&) {  // this rank's call was refused, and its links are closed
-      reducer_->close();
-      throw;
-    }
-    reducer_->finish(round);
-    use(round);
+  const std::uint64_t begin = stretch.elements.begin;
+  Cell cell{.parameter = part_of(shared_->flat(place_[stretch.parameter]), begin),
+            .scratch = part_of(shards_[round], stretch.offset),
+            .state = {},
+            .group = groups_.of(stretch.parameter),
+            .index = stretch.parameter,
+            .elements = {begin + part.begin, begin + part.end}};
+  for (const ShardedState& state : states_) {
+    cell.state.push_back(part_of(state.shard(round), stretch.offset));
   }
-}
-
-void SharedTraining::require_untouched() const {
-  module_.require_unchanged();
-  const std::string edited = shared_->edited();
-  if (edited.empty()) return;
-  module_.refuse("changed outside of step(): " + edited +
-                 "; all ranks share this memory, use write_once()");
-}
-
-void SharedTraining::prepare_step() {
-  require_untouched();
-  if (!rates_agreed_) {
-    require_equal_on_all_ranks(groups_.traits(), comm_, timeout_, title_ + ": the rates");
-    rates_agreed_ = true;
-  }
-  if (!kept_means_.empty() && reducer_->changed_since_take()) {
-    module_.refuse("a gradient has changed since clip_grad_norm(); clip after the last backward");
-  }
-  if (kept_means_.empty()) require_gradients();
-}
-
-void SharedTraining::require_gradients() {
-  const std::string fault = reducer_->fault();
-  if (fault.empty()) return;
-  const std::string text = "rank " + std::to_string(comm_.rank()) + ": " + title_ + ": " + fault;
-  comm_.abort(text);
-  throw CommError(CommErrc::kAborted, comm_.rank(), -1, text);
-}
-
-void SharedTraining::update_round(std::size_t round, std::int64_t step) {
-  for (const Cell& cell : cells_[round]) rule_->update(cell, groups_.at(cell.group), step);
-}
-
-void SharedTraining::finish_step() {
-  comm_.barrier(calls("end of step"));
-  shared_->accept();
-  reducer_->release();
-  kept_means_.clear();
-  ++steps_;
-  module_.synchronize_buffers();
-  if (arrival_) follow_arrival();
+  return cell;
 }
 
 // As the Reducer does: after the first step buckets hold what comes together.
@@ -257,51 +189,6 @@ void SharedTraining::follow_arrival() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     states_[i].adopt(rounds_, whole[i], comm_.rank());
   }
-}
-
-void SharedTraining::zero_grad() {
-  kept_means_.clear();
-  reducer_->release();
-  for (const auto& one : trainable_) one.tensor.mutable_grad().reset();
-}
-
-double SharedTraining::clip_grad_norm(double max_norm) {
-  if (!(max_norm > 0)) {
-    throw UsageError(title_ + ": max_norm is " + exact_text(max_norm) + ", not positive");
-  }
-  const at::NoGradGuard no_grad;
-  double norm = 0;
-  guarded([&] {
-    kept_means_.clear();
-    require_untouched();
-    require_gradients();
-    reducer_->take(*shared_);
-    norm = norm_of_means(max_norm);
-    const double scale = max_norm / (norm + 1e-6);
-    scale_ = scale > 1 ? 1 : scale;  // NaN stays
-  });
-  return norm;
-}
-
-double SharedTraining::norm_of_means(double max_norm) {
-  double own = 0;
-  average([&](std::size_t round) {
-    kept_means_.push_back(shards_[round].clone());
-    const at::Tensor values = shards_[round].to(at::kDouble);
-    own += values.dot(values).item<double>();
-  });
-  const std::array<double, 2> mine{own, max_norm};
-  std::vector<double> all(2 * static_cast<std::size_t>(comm_.world_size()));
-  comm_.allgather(std::span<const double>(mine), std::span(all), calls("norm"));
-  double sum = 0;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    sum += all[i];
-    if (all[i + 1] == all[1]) continue;
-    kept_means_.clear();
-    throw UsageError(title_ + ": max_norm is " + exact_text(all[1]) + " on rank 0, but " +
-                     exact_text(all[i + 1]) + " on rank " + std::to_string(i / 2));
-  }
-  return std::sqrt(sum);
 }
 
 void SharedTraining::write_once(const std::function<void()>& edit) {

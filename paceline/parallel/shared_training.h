@@ -42,6 +42,7 @@ class SharedTraining {
   SharedTraining(const SharedTraining&) = delete;
   SharedTraining& operator=(const SharedTraining&) = delete;
 
+  // shared_step.cpp
   void step();
   void zero_grad();
   double clip_grad_norm(double max_norm);
@@ -73,12 +74,14 @@ class SharedTraining {
   void lay_out(const BucketLayout& layout);
   void make_cells();
   [[nodiscard]] std::vector<Cell> cells_of(std::size_t round) const;
+  [[nodiscard]] Cell cell_of(std::size_t round, const Stretch& stretch, Range part) const;
   void follow_arrival();
   void require_untouched() const;
   void prepare_step();
   void require_gradients();
   void average(const std::function<void(std::size_t round)>& use);
-  void update_round(std::size_t round, std::int64_t step);
+  void update_alone();
+  void update_round(std::size_t round);
   void finish_step();
   [[nodiscard]] double norm_of_means(double max_norm);
   void write(::torch::serialize::OutputArchive& archive) const;

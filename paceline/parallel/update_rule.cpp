@@ -7,6 +7,7 @@
 
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/scalar_tensor.h>
 
 namespace paceline {
@@ -14,8 +15,8 @@ namespace {
 
 bool in_unit_range(double beta) { return beta >= 0 && beta < 1; }
 
-/// torch::optim::SGD's order of operations. The gradient's memory is ours, so what that keeps in
-/// temporaries is done in place: the same kernels, the same bits.
+/// torch::optim::SGD's order of operations, with the scratch for its temporaries: the same kernels,
+/// the same bits.
 class SgdRule final : public UpdateRule {
  public:
   explicit SgdRule(const SharedSgdOptions& options)
@@ -39,24 +40,25 @@ class SgdRule final : public UpdateRule {
     }
     return {};
   }
-  void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const override {
-    const at::Tensor& gradient = cell.gradient;
-    const at::Tensor* direction = &gradient;
-    if (rates.weight_decay != 0) gradient.add_(cell.parameter, rates.weight_decay);
+  void update(const Cell& cell,
+              const at::Tensor& gradient,
+              const GroupRates& rates,
+              std::int64_t step) const override {
+    at::Tensor scratch = cell.scratch;
+    at::Tensor direction = gradient;
+    if (rates.weight_decay != 0) {
+      direction = at::add_out(scratch, direction, cell.parameter, rates.weight_decay);
+    }
     if (momentum_ != 0) {
       const at::Tensor& buffer = cell.state.front();
       if (step == 1) {
-        buffer.copy_(gradient);
+        buffer.copy_(direction);
       } else {
-        buffer.mul_(momentum_).add_(gradient, 1 - dampening_);
+        buffer.mul_(momentum_).add_(direction, 1 - dampening_);
       }
-      if (nesterov_) {
-        gradient.add_(buffer, momentum_);
-      } else {
-        direction = &buffer;
-      }
+      direction = nesterov_ ? at::add_out(scratch, direction, buffer, momentum_) : buffer;
     }
-    cell.parameter.add_(*direction, -1 * rates.lr);
+    cell.parameter.add_(direction, -1 * rates.lr);
   }
 
  private:
@@ -86,26 +88,31 @@ class AdamRule final : public UpdateRule {
     }
     return fault_of_number("eps", eps_);
   }
-  void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const override {
+  void update(const Cell& cell,
+              const at::Tensor& gradient,
+              const GroupRates& rates,
+              std::int64_t step) const override {
     const auto kernel = decoupled_ ? &call_adamw : &call_adam;
-    kernel(cell, at::scalar_tensor(static_cast<double>(step), at::kFloat), rates, *this);
+    kernel(cell, gradient, at::scalar_tensor(static_cast<double>(step), at::kFloat), rates, *this);
   }
 
  private:
   static void call_adam(const Cell& cell,
+                        const at::Tensor& gradient,
                         const at::Tensor& step,
                         const GroupRates& rates,
                         const AdamRule& rule) {
-    at::_fused_adam_(cell.parameter, cell.gradient, cell.state[0], cell.state[1], {}, step,
-                     rates.lr, rule.betas_[0], rule.betas_[1], rates.weight_decay, rule.eps_,
+    at::_fused_adam_(cell.parameter, gradient, cell.state[0], cell.state[1], {}, step, rates.lr,
+                     rule.betas_[0], rule.betas_[1], rates.weight_decay, rule.eps_,
                      /*amsgrad=*/false, /*maximize=*/false);
   }
   static void call_adamw(const Cell& cell,
+                         const at::Tensor& gradient,
                          const at::Tensor& step,
                          const GroupRates& rates,
                          const AdamRule& rule) {
-    at::_fused_adamw_(cell.parameter, cell.gradient, cell.state[0], cell.state[1], {}, step,
-                      rates.lr, rule.betas_[0], rule.betas_[1], rates.weight_decay, rule.eps_,
+    at::_fused_adamw_(cell.parameter, gradient, cell.state[0], cell.state[1], {}, step, rates.lr,
+                      rule.betas_[0], rule.betas_[1], rates.weight_decay, rule.eps_,
                       /*amsgrad=*/false, /*maximize=*/false);
   }
 

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "paceline/base/types.h"
 #include "paceline/parallel/fingerprint.h"
 #include "paceline/parallel/shared_optimizer.h"
 
@@ -24,9 +25,11 @@ struct GroupRates {
 /// The same elements everywhere, flat.
 struct Cell {
   at::Tensor parameter;
-  at::Tensor gradient;  // the mean; scratch of the rule from here on
+  at::Tensor scratch;  // where a mean arrives; it may be overwritten
   std::vector<at::Tensor> state;
   std::size_t group = 0;
+  std::size_t index = 0;  // of the parameter, and these of its elements
+  Range elements;
 };
 
 /// Threads  One caller at a time.
@@ -43,8 +46,11 @@ class UpdateRule {
   [[nodiscard]] virtual Fingerprint traits() const = 0;
   /// What is wrong with these; empty if nothing is.
   [[nodiscard]] virtual std::string fault() const = 0;
-  /// Makes step number `step`, which is 1 for the first.
-  virtual void update(const Cell& cell, const GroupRates& rates, std::int64_t step) const = 0;
+  /// Makes step number `step`, which is 1 for the first. Reads `gradient`, which may be the scratch.
+  virtual void update(const Cell& cell,
+                      const at::Tensor& gradient,
+                      const GroupRates& rates,
+                      std::int64_t step) const = 0;
 };
 
 [[nodiscard]] std::unique_ptr<UpdateRule> make_rule(const SharedSgdOptions& options);

@@ -394,16 +394,20 @@ TEST(SharedOptimizer, sends_rank_0_s_buffers_also_after_write_once_has_failed) {
 }
 
 TEST(SharedOptimizer, takes_gradients_made_in_inference_mode) {
-  with_shared_memory(2, [](Communicator& comm) {
-    Mlp net;
-    SharedSGD shared(net, comm);
-    {
-      const c10::InferenceMode inference;
-      set_gradients(*net, comm.rank(), 0);
-    }
-    shared.clip_grad_norm(1);
-    EXPECT_NO_THROW(shared.step());
-  });
+  for (const int world : {1, 2}) {
+    with_shared_memory(world, [](Communicator& comm) {
+      Mlp net;
+      SharedSGD shared(net, comm, {.weight_decay = 0.1});
+      for (const bool clipped : {true, false}) {
+        {
+          const c10::InferenceMode inference;
+          set_gradients(*net, comm.rank(), 0);
+        }
+        if (clipped) shared.clip_grad_norm(1);
+        EXPECT_NO_THROW(shared.step());
+      }
+    });
+  }
 }
 
 TEST(SharedAdam, counts_steps_exactly_whatever_the_default_type) {

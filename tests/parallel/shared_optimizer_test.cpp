@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared optimizers: the bits of DDP and LibTorch's optimizers, and what they refuse.
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@ using tests::batch;
 using tests::Cnn;
 using tests::expect_all_contain;
 using tests::fill;
+using tests::flat_gradients;
 using tests::flat_parameters;
 using tests::kUnit32;
 using tests::Mlp;
@@ -60,9 +62,11 @@ void expect_the_bits_of_ddp(int world,
       sgd.step();
       shared.zero_grad();
       of_shared(x).square().mean().backward();
+      const Tensor gradients = flat_gradients(*of_shared);
       shared.step();
       ASSERT_TRUE(::torch::equal(flat_parameters(*of_ddp), flat_parameters(*of_shared)))
           << "N = " << world << ", step " << step;
+      ASSERT_TRUE(::torch::equal(gradients, flat_gradients(*of_shared))) << "it wrote to .grad";
     }
     EXPECT_EQ(shared.steps(), 5);
   });
@@ -122,9 +126,30 @@ struct WideImpl : ::torch::nn::Module {
 TORCH_MODULE(Wide);
 
 TEST(SharedSgd, gives_the_bits_of_ddp_when_buckets_take_several_rounds_and_move) {
-  for (const int world : {2, 3}) {
+  for (const int world : {1, 2, 3}) {
     expect_the_bits_of_ddp<Wide>(world, {.lr = 0.1, .momentum = 0.9}, {3, 12});
   }
+}
+
+// Calls of the gradients in a step, which are where a rank's shard is copied or summed.
+std::int64_t calls_of_gradients(int world) {
+  std::atomic<std::int64_t> count = 0;
+  with_shared_memory(world, [&](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm, {.lr = 0.1, .weight_decay = 0.1});
+    net(batch({4, 12}, comm.rank())).sum().backward();
+    comm.start_ledger();
+    shared.step();
+    for (const auto& call : comm.take_ledger().calls) {
+      if (call.label.ends_with(" gradients")) ++count;
+    }
+  });
+  return count / world;
+}
+
+TEST(SharedSgd, reads_gradients_where_they_lie_if_there_is_one_rank) {
+  EXPECT_EQ(calls_of_gradients(1), 0);
+  EXPECT_EQ(calls_of_gradients(2), 1);
 }
 
 TEST(SharedSgd, follows_rates_of_groups_that_change_between_steps) {
@@ -272,7 +297,7 @@ TEST(SharedOptimizer, clips_by_the_norm_of_the_mean_with_the_same_bits_everywher
       Mlp other;
       for (int rank = 0; rank < world; ++rank) {
         set_gradients(*other, rank, 0);
-        mean += tests::flat_gradients(*other).to(at::kFloat) / world;
+        mean += flat_gradients(*other).to(at::kFloat) / world;
       }
       const double norm = shared.clip_grad_norm(0.25);
       norms[place_of(comm)] = norm;
@@ -517,21 +542,24 @@ struct TiedImpl : ::torch::nn::Module {
 TORCH_MODULE(Tied);
 
 TEST(SharedOptimizer, reads_aliased_expanded_and_strided_gradients_and_leaves_them_alone) {
-  with_shared_memory(3, [](Communicator& comm) {
-    Tied net;
-    SharedSGD shared(net, comm, {.lr = 1});
-    for (int step = 0; step < 2; ++step) {
-      shared.zero_grad();
-      ((net->a.view(-1) + net->b.view(-1)).sum() * (1.0 + comm.rank())).backward();
-      net->c.mutable_grad() = ::torch::full({1}, 1.0 + comm.rank()).expand({2, 3, 4, 4});
-      net->a.mutable_grad() = net->b.grad().view({40, 500});  // the same memory for certain
-      shared.step();
-      for (const auto& parameter : net->parameters()) {  // the mean of 1, 2 and 3
-        EXPECT_TRUE((parameter == 1 - 2 * (step + 1)).all().item<bool>());
-        EXPECT_TRUE((parameter.grad() == 1.0 + comm.rank()).all().item<bool>());
+  for (const int world : {1, 3}) {
+    with_shared_memory(world, [world](Communicator& comm) {
+      Tied net;
+      SharedSGD shared(net, comm, {.lr = 1});
+      for (int step = 0; step < 2; ++step) {
+        shared.zero_grad();
+        ((net->a.view(-1) + net->b.view(-1)).sum() * (1.0 + comm.rank())).backward();
+        net->c.mutable_grad() = ::torch::full({1}, 1.0 + comm.rank()).expand({2, 3, 4, 4});
+        net->a.mutable_grad() = net->b.grad().view({40, 500});  // the same memory for certain
+        shared.step();
+        const double mean = (world + 1) / 2.0;
+        for (const auto& parameter : net->parameters()) {
+          EXPECT_TRUE((parameter == 1 - mean * (step + 1)).all().item<bool>());
+          EXPECT_TRUE((parameter.grad() == 1.0 + comm.rank()).all().item<bool>());
+        }
       }
-    }
-  });
+    });
+  }
 }
 
 TEST(SharedOptimizer, refuses_parameters_that_share_memory) {
