@@ -211,7 +211,7 @@ void take_turns(std::vector<std::unique_ptr<StepTrainer>>& trainers,
       comm.barrier({.label = "meet"});
       trainer->step();
     }
-    std::ranges::rotate(trainers, trainers.begin() + 1);
+    std::rotate(trainers.begin(), trainers.begin() + 1, trainers.end());
   }
 }
 
