@@ -20,9 +20,9 @@
 #include "paceline/comm/call_state.h"
 #include "paceline/comm/engine.h"
 #include "paceline/comm/executor.h"
+#include "paceline/comm/home_process.h"
 #include "paceline/comm/issued_calls.h"
 #include "paceline/link/link.h"
-#include "paceline/net/fork.h"
 #include "paceline/store/control.h"
 #include "paceline/store/join.h"
 
@@ -162,9 +162,9 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   [[nodiscard]] std::string name_of_call(const CallState& call) const;
 
   /// Whether this is a child of the process that made it, to which links and threads do not belong.
-  [[nodiscard]] bool forked() const { return world_ > 1 && net::fork_depth() != fork_depth_; }
+  [[nodiscard]] bool forked() const { return world_ > 1 && !home_.is_here(); }
 
-  const unsigned fork_depth_ = net::fork_depth();
+  const HomeProcess home_;
   const int rank_;
   const int world_;
   const std::optional<int> store_rank_;

@@ -143,7 +143,7 @@ class DataParallelBase {
 /// Errors    UsageError  at construction: no module, no device, one that does not exist, a CUDA
 ///                       device twice, devices of two kinds, parameters that are not on devices[0]
 ///                       or sparse, a module that can neither be cloned nor made by the factory, or
-///                       whose replica is not like it.
+///                       whose replica is not like it; a thread that the system refuses.
 ///                       In forward: inputs without any tensor, without `batch_dim`, or of
 ///                       different batch sizes; outputs that cannot be joined, or that depend on a
 ///                       tensor that needs a gradient, but is no parameter and no input;
@@ -151,6 +151,7 @@ class DataParallelBase {
 ///                       type.
 ///                       In backward: with create_graph (gradients of gradients), or a second one
 ///                       without retain_graph.
+///                       In both, in a process that was forked from the one that made the wrapper.
 ///           Others      What replicas throw: all are awaited, then the first is thrown with its
 ///                       device and the text of the others. c10::Error and its kinds keep their
 ///                       type, other exceptions the nearest standard one, with the original nested

@@ -6,17 +6,16 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <stop_token>
-#include <thread>
+#include <memory>
 #include <vector>
 
-#include "paceline/base/mutex.h"
+#include "paceline/comm/home_process.h"
 
 namespace paceline {
 
 /// Threads that wait for work. None of them is LibTorch's or OpenMP's.
 ///
-/// Threads  One caller at a time. Ends its threads when it is destroyed.
+/// Threads  One caller at a time. Ends its threads when it is destroyed in the process that made it.
 class DeviceThreads {
  public:
   using Task = std::function<void(std::size_t device)>;
@@ -28,6 +27,8 @@ class DeviceThreads {
 
   /// On each thread, LibTorch's operators use `intra_op_threads` threads. Other threads keep what
   /// they have, also those that are started later.
+  ///
+  /// Errors  UsageError if the system refuses a thread.
   DeviceThreads(std::size_t count, int intra_op_threads);
   ~DeviceThreads();
   DeviceThreads(const DeviceThreads&) = delete;
@@ -36,22 +37,16 @@ class DeviceThreads {
   /// Runs task(0) … task(count - 1), each on its device's thread, and waits for all of them.
   ///
   /// @return  What each has thrown; null where nothing was.
+  /// Errors   UsageError in a process that was forked from the one that made this.
   [[nodiscard]] std::vector<std::exception_ptr> run(std::size_t count,
                                                     const Task& task,
                                                     Order order);
 
  private:
-  void serve(const std::stop_token& stop, std::size_t device, int intra_op_threads);
-  void hand_out(std::size_t first, std::size_t end, const Task& task);
-  void wait();
+  class Team;
 
-  Mutex mutex_;
-  ConditionVariable handed_out_;
-  ConditionVariable done_;
-  std::size_t at_work_ PACELINE_GUARDED_BY(mutex_);  // threads that start up or have a task
-  std::vector<const Task*> tasks_ PACELINE_GUARDED_BY(mutex_);  // by device; null once it is taken
-  std::vector<std::exception_ptr> errors_ PACELINE_GUARDED_BY(mutex_);
-  std::vector<std::jthread> threads_;
+  const HomeProcess home_;
+  std::unique_ptr<Team> team_;  // abandoned in a forked child, which has none of its threads
 };
 
 }  // namespace paceline

@@ -85,10 +85,11 @@ struct SharedAdamOptions {
 ///           step (for N < 3 no bit depends on the layout). The parameters are one memory, so every
 ///           rank has the same bits.
 /// Cost      Over all ranks one copy of the parameters and one of the state, and per rank two
-///           shards of N·256 KiB, at most 1 MiB, for means in passing. Per step each rank reads
+///           shards of N·256 KiB, at most 1 MiB, for means in passing (with one rank of 1 MiB, for
+///           what a rule works out). Per step each rank reads
 ///           N·M/N bytes of gradients and updates M/N: no gradient is copied but those below 64 KiB
 ///           and those that are strided or share memory, and with one rank only the latter two.
-///           Gradients are born there on the thread that constructs and steps; of several shared
+///           Gradients are born in shared memory on the thread that constructs and steps; of several shared
 ///           optimizers on one thread only those of the one that stepped last, the others' are
 ///           copied.
 /// Errors    UsageError  at construction, the same on every rank: ranks that share no memory
@@ -208,9 +209,10 @@ class SharedSGD final : public SharedOptimizer {
 ///             m'  8u (|m| + G)                           each side rounds 4 times, lerp or not
 ///             v'  12u v' + (1 - beta2) 8u G²             5 roundings of positive terms a side
 ///             p'  s/d · 8u (|m| + G) + s|m'|/d · (20u + dv / 2v') + 4u |p|
-///           with d = sqrt(v' / (1 - beta2^t)) + eps, s = lr / (1 - beta1^t), dv the bound of v':
-///           m' enters once, v' by its root, root and quotients round up to 10 times a side, and p
-///           is rounded once or, decoupled, twice. Terms in u² are covered by a factor of 1.01.
+///           with d = sqrt(v' / (1 - beta2^t)) + eps, s = lr / (1 - beta1^t), dv the bound of v' (and
+///           dv / 2v' = 0 where v' is 0): m' enters once, v' by its root, root and quotients round up
+///           to 10 times a side, and p is rounded once or, decoupled, twice. Terms in u² are covered
+///           by a factor of 1.01.
 class SharedAdam final : public SharedOptimizer {
  public:
   SharedAdam(std::shared_ptr<::torch::nn::Module> module,

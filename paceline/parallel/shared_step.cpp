@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of a shared optimizer, with clipping or without.
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 
@@ -32,7 +38,7 @@ void SharedTraining::step() {
   });
 }
 
-// Calls `use` for each round once shards_ has its mean; the next rounds are under way meanwhile.
+// Calls `use` for each round once shards_ has its mean; the next round is under way meanwhile.
 void SharedTraining::average(const std::function<void(std::size_t round)>& use) {
   std::size_t started = 0;
   const auto start_more = [&](std::size_t end) {
@@ -84,8 +90,8 @@ void SharedTraining::require_gradients() {
 void SharedTraining::update_alone() {
   for (const auto& cells : cells_) {
     for (const Cell& cell : cells) {
-      rule_->update(cell, reducer_->taken(cell.index, cell.elements), groups_.at(cell.group),
-                    steps_ + 1);
+      rule_->update(cell, reducer_->taken(cell.parameter_index, cell.elements),
+                    groups_.at(cell.group), steps_ + 1);
     }
   }
 }

@@ -19,7 +19,7 @@ namespace {
 // to meet costs the more, the more ranks there are.
 constexpr std::uint64_t kShardBytesPerRank = std::uint64_t{256} << 10;
 constexpr std::uint64_t kMostShardBytes = std::uint64_t{1} << 20;
-// Elements of a cell: its parts stay in the cache from one of ATen's kernels to the next, which
+// Elements of a cell, if there are several ranks: its parts stay in the cache from one of ATen's kernels to the next, which
 // then use one thread.
 constexpr std::uint64_t kCell = 32 << 10;
 
@@ -112,7 +112,7 @@ void SharedTraining::watch_arrival() {
 void SharedTraining::lay_out(const BucketLayout& layout) {
   layout_ = layout;
   const auto world = static_cast<std::uint64_t>(comm_.world_size());
-  const std::uint64_t shard_bytes =
+  const std::uint64_t shard_bytes =  // a rank alone meets nobody, and its cells are its shards
       world == 1 ? kMostShardBytes : std::min(world * kShardBytesPerRank, kMostShardBytes);
   rounds_ = make_rounds(shapes_, layout_, comm_, shard_bytes);
   // What backward has left last is read first: the caches still have some of it.
@@ -135,12 +135,12 @@ void SharedTraining::make_cells() {
   }
 }
 
-// A rank alone meets nobody, and views of its gradients cost the less, the larger they are.
 std::vector<Cell> SharedTraining::cells_of(std::size_t round) const {
   std::vector<Cell> cells;
   for (const Stretch& stretch : rounds_[round].stretches) {
     if (stretch.owner != comm_.rank()) continue;
     const std::uint64_t count = stretch.elements.size();
+    // A rank alone makes views of its gradients anew in each step: the fewer, the better.
     const std::uint64_t most = comm_.world_size() == 1 ? count : kCell;
     for (std::uint64_t done = 0; done < count; done += most) {
       cells.push_back(cell_of(round, stretch, {done, std::min(done + most, count)}));
@@ -159,7 +159,7 @@ Cell SharedTraining::cell_of(std::size_t round, const Stretch& stretch, Range pa
             .scratch = part_of(shards_[round], stretch.offset),
             .state = {},
             .group = groups_.of(stretch.parameter),
-            .index = stretch.parameter,
+            .parameter_index = stretch.parameter,
             .elements = {begin + part.begin, begin + part.end}};
   for (const ShardedState& state : states_) {
     cell.state.push_back(part_of(state.shard(round), stretch.offset));

@@ -42,11 +42,11 @@ class SharedTraining {
   SharedTraining(const SharedTraining&) = delete;
   SharedTraining& operator=(const SharedTraining&) = delete;
 
+  void write_once(const std::function<void()>& edit);
   // shared_step.cpp
   void step();
   void zero_grad();
   double clip_grad_norm(double max_norm);
-  void write_once(const std::function<void()>& edit);
   // shared_checkpoint.cpp
   void save(::torch::serialize::OutputArchive& archive) const;
   void load(::torch::serialize::InputArchive& archive);

@@ -66,7 +66,7 @@ class SgdRule final : public UpdateRule {
   const bool nesterov_;
 };
 
-/// LibTorch's fused kernel: one pass over memory.
+/// LibTorch's fused kernel: one pass over memory. Without a grad_scale it only reads the gradient.
 class AdamRule final : public UpdateRule {
  public:
   explicit AdamRule(const SharedAdamOptions& options)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// @file
-/// The arithmetic of the shared optimizers, on some ten thousand elements at a time.
+/// The arithmetic of the shared optimizers, a cell at a time.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,7 +29,7 @@ struct Cell {
   at::Tensor scratch;  // where a mean arrives; it may be overwritten
   std::vector<at::Tensor> state;
   std::size_t group = 0;
-  std::size_t index = 0;  // of the parameter, and these of its elements
+  std::size_t parameter_index = 0;  // it is these elements of that trainable parameter
   Range elements;
 };
 

@@ -3,6 +3,8 @@
 /// @file
 /// Trains the same module in all ways in which gradients can leave, for the arena's tests.
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,6 +47,12 @@ using Step = std::function<void(Ddp&, int rank, int step)>;
 
 inline void plain_step(Ddp& ddp, int rank, int step) {
   ddp(batch({kSide, kSide}, rank, step)).square().mean().backward();
+}
+
+inline const std::vector<std::int64_t> kSquare{kSide, kSide};
+
+inline ::torch::Tensor two_layers(ProbeImpl& net, const ::torch::Tensor& x) {
+  return x.mm(net.p[0]).tanh().mm(net.p[1]);
 }
 
 struct Trial {

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -17,6 +19,13 @@
 #include "paceline/parallel/data_parallel.h"
 
 namespace paceline::tests {
+
+// That LibTorch's operators use on a thread that starts now.
+inline int threads_of_a_new_thread() {
+  int count = 0;
+  std::thread([&] { count = at::get_num_threads(); }).join();
+  return count;
+}
 
 /// Can be cloned, as its parts are made in reset().
 struct SmallImpl : ::torch::nn::Cloneable<SmallImpl> {
@@ -45,6 +54,12 @@ struct PlainCnnImpl : ::torch::nn::Module {
   static constexpr double kChain = 9 + 36 + 24 + 5 + 54 + 144;
 };
 TORCH_MODULE(PlainCnn);
+
+/// Has two outputs, and both are its input.
+struct TwiceImpl : ::torch::nn::Module {
+  std::pair<::torch::Tensor, ::torch::Tensor> forward(const ::torch::Tensor& x) { return {x, x}; }
+  ::torch::Tensor unused = register_parameter("unused", ::torch::zeros({1}));
+};
 
 template <typename Holder>
 Holder make() {

@@ -36,6 +36,7 @@ using tests::Mlp;
 using tests::PartsInTurn;
 using tests::PlainCnn;
 using tests::Small;
+using tests::threads_of_a_new_thread;
 using ::torch::Tensor;
 namespace functional = ::torch::nn::functional;
 
@@ -259,11 +260,6 @@ TEST(DataParallel, takes_over_grad_mode_inference_mode_and_autocast_in_every_rep
 }
 
 TEST(DataParallel, gives_each_replica_its_share_of_threads_and_leaves_others_alone) {
-  const auto threads_of_a_new_thread = [] {
-    int count = 0;
-    std::thread([&] { count = at::get_num_threads(); }).join();
-    return count;
-  };
   const int before = at::get_num_threads(), of_others = threads_of_a_new_thread();
   at::set_num_threads(6);
   const int set = threads_of_a_new_thread();

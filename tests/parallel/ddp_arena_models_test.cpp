@@ -11,8 +11,10 @@ using tests::flat_gradients;
 using tests::flat_parameters;
 using tests::kByHooks;
 using tests::kByThread;
+using tests::kSide;
 using tests::kViews;
 using tests::Way;
+using ::torch::Tensor;
 
 struct WideMlpImpl : nn::Module {
   nn::Sequential layers = register_module("layers",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared optimizers: archives of their state and of their module, good and bad.
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <sstream>
@@ -15,10 +16,12 @@
 namespace paceline {
 namespace {
 
+using tests::batch;
 using tests::expect_all_contain;
 using tests::fill;
 using tests::flat_parameters;
 using tests::Mlp;
+using tests::place_of;
 using tests::Saved;
 using tests::set_gradients;
 using tests::shared_errors;
@@ -90,6 +93,66 @@ void expect_refused(const std::string& text, const std::function<InputArchive(in
   });
   expect_all_contain(texts, text);
   EXPECT_EQ(texts[0], texts[1]);
+}
+
+TEST(SharedCheckpoint, saves_its_state_whole_and_loads_it_in_another_world) {
+  std::stringstream archive, expected_archive;
+  const SharedSgdOptions options{.lr = 0.1, .momentum = 0.9};
+  std::vector<Tensor> after(2);
+  Mlp start;
+  const auto train = [&](SharedSGD& shared, Mlp& net, int step) {
+    shared.zero_grad();
+    net(batch({4, 12}, 0, step)).square().mean().backward();  // the same on all ranks
+    shared.step();
+  };
+  with_shared_memory(2, [&](Communicator& comm) {
+    Mlp net;
+    fill(*net);
+    SharedSGD shared(net, comm, options);
+    for (int step = 0; step < 3; ++step) train(shared, net, step);
+    shared.set_lr(0.05);
+    ::torch::serialize::OutputArchive out;
+    shared.save(out);
+    if (comm.rank() == 0) out.save_to(archive);
+    const ::torch::NoGradGuard no_grad;
+    if (comm.rank() == 0) {
+      for (const auto& item : net->named_parameters()) {
+        start->named_parameters()[item.key()].copy_(item.value());
+      }
+    }
+    comm.barrier();
+    const at::AutoGradMode with_grad(true);
+    train(shared, net, 3);
+    after[place_of(comm)] = flat_parameters(*net);
+  });
+  const std::string bytes = archive.str();
+  with_shared_memory(3, [&](Communicator& comm) {
+    Mlp net;
+    {
+      const ::torch::NoGradGuard no_grad;
+      for (const auto& item : start->named_parameters()) {
+        net->named_parameters()[item.key()].copy_(item.value());
+      }
+    }
+    SharedSGD shared(net, comm, options);
+    std::stringstream stream(bytes);
+    ::torch::serialize::InputArchive in;
+    in.load_from(stream);
+    shared.load(in);
+    EXPECT_EQ(shared.steps(), 3);
+    EXPECT_EQ(shared.lr(), 0.05);
+    train(shared, net, 3);
+    EXPECT_TRUE(::torch::allclose(flat_parameters(*net), after[0], 1e-6, 1e-7));
+  });
+  const auto texts = shared_errors<UsageError>(2, [&](Communicator& comm) {
+    Mlp net;
+    SharedAdam adam(net, comm);
+    std::stringstream stream(bytes);
+    ::torch::serialize::InputArchive in;
+    in.load_from(stream);
+    adam.load(in);
+  });
+  expect_all_contain(texts, "it was saved by SharedSGD");
 }
 
 TEST(SharedCheckpoint, loads_a_sample_that_is_right) {

@@ -3,6 +3,8 @@
 /// @file
 /// What the tests of shared optimizers have in common.
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <sstream>
 #include <string>
@@ -51,5 +53,34 @@ inline void set_gradients(::torch::nn::Module& net, int rank, int step) {
         (batch(parameter.sizes(), rank, step) * 0.1).to(parameter.scalar_type());
   }
 }
+
+template <typename Net>
+void train_step(Net& net, SharedOptimizer& optimizer, ::torch::IntArrayRef sizes, int rank, int k) {
+  optimizer.zero_grad();
+  net(batch(sizes, rank, k)).square().mean().backward();
+  optimizer.step();
+}
+
+// Several buckets and several rounds in one of them; the order of arrival is not that of the
+// registration, so the layout changes after the first step.
+struct WideImpl : ::torch::nn::Module {
+  ::torch::nn::Linear last = register_module("last", ::torch::nn::Linear(1111, 3));
+  ::torch::nn::Linear first = register_module("first", ::torch::nn::Linear(12, 1001));
+  ::torch::nn::Linear middle = register_module("middle", ::torch::nn::Linear(1001, 1111));
+  ::torch::Tensor forward(const ::torch::Tensor& x) {
+    return last(::torch::tanh(middle(::torch::tanh(first(x)))));
+  }
+};
+TORCH_MODULE(Wide);
+
+// Its gradient takes a block of memory that ranks share.
+struct SquareImpl : ::torch::nn::Module {
+  static constexpr std::int64_t kSide = 160;
+  static constexpr std::size_t kBlock = kSide * kSide * sizeof(float);
+  ::torch::nn::Linear fc = register_module(
+      "fc", ::torch::nn::Linear(::torch::nn::LinearOptions(kSide, kSide).bias(false)));
+  ::torch::Tensor forward(const ::torch::Tensor& x) { return fc(x); }
+};
+TORCH_MODULE(Square);
 
 }  // namespace paceline::tests
