@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-/// The process in which this was made. A child that was forked from it has the memory of its objects,
-/// but neither their threads nor their links.
+/// The process in which this was made. A child that was forked from it has the memory of its
+/// objects, but neither their threads nor their links.
 class HomeProcess {
  public:
   [[nodiscard]] bool is_here() const { return net::fork_depth() == depth_; }

@@ -93,7 +93,7 @@ std::vector<at::Tensor> DataParallelBase::parameters() const {
   return state().replicas().parameters();
 }
 
-const std::vector<c10::Device>& DataParallelBase::devices() const noexcept {
+const std::vector<c10::Device>& DataParallelBase::devices() const {
   return state().replicas().devices();
 }
 

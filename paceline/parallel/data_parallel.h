@@ -65,7 +65,7 @@ class DataParallelBase {
   /// The module's parameters, each once even if several submodules share it.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
 
-  [[nodiscard]] const std::vector<c10::Device>& devices() const noexcept;
+  [[nodiscard]] const std::vector<c10::Device>& devices() const;
 
   [[nodiscard]] DataParallelStatistics statistics() const;
 
@@ -95,6 +95,9 @@ class DataParallelBase {
                    std::vector<c10::Device> devices,
                    const DataParallelOptions& options,
                    std::optional<MakeReplica> make);
+  /// Errors  UsageError if this was moved from.
+  void require_here() const { static_cast<void>(state()); }
+
   DataParallelBase(DataParallelBase&&) noexcept;
   DataParallelBase& operator=(DataParallelBase&&) noexcept;
   ~DataParallelBase();
@@ -223,8 +226,12 @@ class DataParallel : public DataParallelBase {
         });
   }
 
-  [[nodiscard]] const std::shared_ptr<Impl>& module() const noexcept { return replicas_.front(); }
-  Impl* operator->() noexcept { return replicas_.front().get(); }
+  /// Errors  UsageError if this was moved from.
+  [[nodiscard]] const std::shared_ptr<Impl>& module() const {
+    require_here();
+    return replicas_.front();
+  }
+  Impl* operator->() { return module().get(); }
 
  private:
   DataParallel(std::shared_ptr<Impl> module,

@@ -81,6 +81,8 @@ class DeviceThreads::Team {
 };
 
 void DeviceThreads::Team::start(int intra_op_threads) {
+  static Mutex one_at_a_time;  // else one would keep what another has set meanwhile
+  const MutexLock lock(one_at_a_time);
   const KeepDefaultThreads keep;
   (void)at::get_num_threads();  // the caller's own number is settled before others set theirs
   try {
@@ -167,7 +169,8 @@ DeviceThreads::DeviceThreads(std::size_t count, int intra_op_threads)
   } catch (const std::system_error& error) {
     throw UsageError("DataParallel: the system refuses thread " +
                      std::to_string(team_->started() + 1) + " of " + std::to_string(count) +
-                     ", one for each device (" + error.code().message() +
+                     ", one for each device, and one more while they start (" +
+                     error.code().message() +
                      "); raise the limit of threads (ulimit -u, or pids.max of the container), or "
                      "name fewer devices");
   }

@@ -15,7 +15,7 @@ namespace paceline {
 
 /// Threads that wait for work. None of them is LibTorch's or OpenMP's.
 ///
-/// Threads  One caller at a time. Ends its threads when it is destroyed in the process that made it.
+/// Threads  One caller at a time. Ends its threads when it is destroyed where it was made.
 class DeviceThreads {
  public:
   using Task = std::function<void(std::size_t device)>;
@@ -26,7 +26,7 @@ class DeviceThreads {
   };
 
   /// On each thread, LibTorch's operators use `intra_op_threads` threads. Other threads keep what
-  /// they have, also those that are started later.
+  /// they have, also those that are started later, but for those that start while this is made.
   ///
   /// Errors  UsageError if the system refuses a thread.
   DeviceThreads(std::size_t count, int intra_op_threads);

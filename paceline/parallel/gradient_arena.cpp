@@ -15,6 +15,11 @@
 namespace paceline {
 namespace {
 
+struct KeptRegion {
+  std::shared_ptr<std::byte> data;
+};
+void drop_region(void* kept) { delete static_cast<KeptRegion*>(kept); }
+
 c10::DeleterFnPtr deleter_before = nullptr;  // written once, before anything can be freed by it
 
 void free_by_address(void* data) {
@@ -58,9 +63,13 @@ Region reachable_if_possible(Engine& engine, std::size_t bytes) {
 }
 
 c10::Storage storage_over(const Region& region, std::size_t offset, std::size_t bytes) {
+  auto keep = std::make_unique<KeptRegion>(KeptRegion{region.data});
   return {c10::Storage::use_byte_size_t(), bytes,
-          c10::InefficientStdFunctionContext::makeDataPtr(
-              region.data.get() + offset, [keep = region.data](void*) {}, at::kCPU)};
+          c10::DataPtr(region.data.get() + offset, keep.release(), &drop_region, at::kCPU)};
+}
+
+bool lies_in_region(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.storage().data_ptr().get_deleter() == &drop_region;
 }
 
 c10::DataPtr ArenaAllocator::allocate(std::size_t bytes) {

@@ -36,6 +36,8 @@ namespace paceline {
 [[nodiscard]] c10::Storage storage_over(const Region& region,
                                         std::size_t offset,
                                         std::size_t bytes);
+/// Whether its memory is a storage_over() something.
+[[nodiscard]] bool lies_in_region(const at::Tensor& tensor);
 
 /// Hands out blocks of the heap that serves the calling thread, for what asks for exactly their
 /// size; all else, and what finds no block, it asks of the allocator that was there before.

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "paceline/base/error.h"
+#include "paceline/parallel/gradient_arena.h"
 
 namespace paceline {
 namespace {
@@ -98,10 +99,18 @@ void ModuleState::agree(const Fingerprint& more, const std::string& fault) {
   const std::string bad = problem();
   if (!bad.empty()) throw UsageError(who_.title + ": " + bad);
   if (!fault.empty()) throw UsageError(who_.title + ": " + fault);
+  leave_shared_memory();
   std::vector<NamedTensor> all = parameters_;
   for (const auto& buffer : buffers_of(*module_)) all.push_back(buffer);
   broadcast_from_rank_0(tensors_only(without_repeats(all)), comm_,
                         {.label = name_ + " parameters", .timeout = options_.timeout});
+}
+
+// A shared optimizer of before has left them where they are one memory for all ranks.
+void ModuleState::leave_shared_memory() const {
+  for (const auto& [name, tensor] : without_repeats(parameters_)) {
+    if (lies_in_region(tensor)) tensor.set_data(tensor.detach().clone());
+  }
 }
 
 std::vector<at::Tensor> ModuleState::parameters() const {

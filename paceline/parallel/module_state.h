@@ -57,6 +57,7 @@ class ModuleState {
   [[nodiscard]] std::vector<NamedTensor> trainable() const;
 
  private:
+  void leave_shared_memory() const;
   [[nodiscard]] std::string problem() const;
   [[nodiscard]] std::string buffer_problem() const;
   [[nodiscard]] Fingerprint fingerprint() const;

@@ -9,6 +9,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "paceline/parallel/gradient_place.h"
+#include "paceline/parallel/module_tensors.h"
 
 namespace paceline {
 namespace {
@@ -19,6 +20,11 @@ std::uint64_t shard_count(const Round& round, int rank) {
     if (stretch.owner == rank) count += stretch.elements.size();
   }
   return count;
+}
+
+std::string kind_of(const at::Tensor& tensor) {
+  return name_of(tensor.scalar_type()) + " " + list_of(tensor.sizes()) + " on " +
+         tensor.device().str();
 }
 
 const std::byte* start_of(const at::Tensor& tensor) {
@@ -64,11 +70,12 @@ std::string ShardReducer::fault() const {
     if (!gradient.defined()) {
       missing += (missing.empty() ? "" : ", ") + name;
     } else if (gradient.layout() != at::kStrided) {
-      return "the gradient of " + name + " is sparse";
+      return "the gradient of " + name + " is sparse or in another special layout; a shared " +
+             "optimizer takes dense ones (of an embedding, with sparse(false))";
     } else if (gradient.scalar_type() != tensor.scalar_type() ||
                gradient.sizes() != tensor.sizes() || !gradient.device().is_cpu()) {
-      return "the gradient of " + name + " is of type " + name_of(gradient.scalar_type()) +
-             ", or of a shape or on a device other than its parameter's";
+      return "the gradient of " + name + " is " + kind_of(gradient) + ", and the parameter " +
+             kind_of(tensor) + "; they must be alike";
     }
   }
   if (missing.empty()) return {};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include "paceline/base/error.h"
 #include "paceline/parallel/shared_training.h"
@@ -60,6 +61,9 @@ void SharedTraining::average(const std::function<void(std::size_t round)>& use) 
 
 void SharedTraining::require_untouched() const {
   module_.require_unchanged();
+  if (c10::InferenceMode::is_enabled()) {
+    module_.refuse("called in inference mode; leave it to train");
+  }
   const std::string edited = shared_->edited();
   if (edited.empty()) return;
   module_.refuse("changed outside of step(): " + edited +
@@ -145,7 +149,7 @@ double SharedTraining::norm_of_means(double max_norm) {
   });
   const std::array<double, 2> mine{own, max_norm};
   std::vector<double> all(2 * static_cast<std::size_t>(comm_.world_size()));
-  comm_.allgather(std::span<const double>(mine), std::span(all), calls("norm"));
+  comm_.allgather(std::span<const double>(mine), std::span(all), calls("clip_grad_norm"));
   double sum = 0;
   for (std::size_t i = 0; i < all.size(); i += 2) {
     sum += all[i];

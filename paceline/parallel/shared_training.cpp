@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include "paceline/base/error.h"
 #include "paceline/parallel/grad_hook.h"
@@ -19,12 +20,21 @@ namespace {
 // to meet costs the more, the more ranks there are.
 constexpr std::uint64_t kShardBytesPerRank = std::uint64_t{256} << 10;
 constexpr std::uint64_t kMostShardBytes = std::uint64_t{1} << 20;
-// Elements of a cell, if there are several ranks: its parts stay in the cache from one of ATen's kernels to the next, which
-// then use one thread.
+// Elements of a cell, if there are several ranks: its parts stay in the cache from one of ATen's
+// kernels to the next, which then use one thread.
 constexpr std::uint64_t kCell = 32 << 10;
 
 DdpOptions as_ddp_options(const SharedOptions& options) {
   return {.broadcast_buffers = options.broadcast_buffers, .timeout = options.timeout};
+}
+
+// Edits of such a tensor leave no trace, and only inference mode may make them.
+std::string inference_among(const std::vector<NamedTensor>& parameters) {
+  if (c10::InferenceMode::is_enabled()) return "this is inference mode; leave it to train";
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.is_inference()) return "parameter " + name + " was made in inference mode; clone it";
+  }
+  return {};
 }
 
 }  // namespace
@@ -81,6 +91,7 @@ void SharedTraining::agree() {
   for (const Trait& trait : groups_.traits()) traits.push_back(trait);
   std::string fault = groups_.fault().empty() ? rule_->fault() : groups_.fault();
   if (fault.empty()) fault = shared_storage_among(module_.named_parameters());
+  if (fault.empty()) fault = inference_among(module_.named_parameters());
   module_.agree(traits, fault);
 }
 

@@ -47,7 +47,7 @@ class UpdateRule {
   [[nodiscard]] virtual Fingerprint traits() const = 0;
   /// What is wrong with these; empty if nothing is.
   [[nodiscard]] virtual std::string fault() const = 0;
-  /// Makes step number `step`, which is 1 for the first. Reads `gradient`, which may be the scratch.
+  /// Makes step number `step`, which is 1 for the first. Reads `gradient`; that may be the scratch.
   virtual void update(const Cell& cell,
                       const at::Tensor& gradient,
                       const GroupRates& rates,

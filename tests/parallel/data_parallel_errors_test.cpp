@@ -31,6 +31,9 @@ TEST(DataParallelErrors, name_a_wrapper_that_was_moved_from) {
   DataParallel other(std::move(dp));
   EXPECT_THROW((void)dp(::torch::ones({2, 1})), UsageError);  // NOLINT: on purpose
   EXPECT_THROW((void)dp.parameters(), UsageError);
+  EXPECT_THROW((void)dp.devices(), UsageError);
+  EXPECT_THROW((void)dp.module(), UsageError);
+  EXPECT_THROW((void)dp->children(), UsageError);
   EXPECT_EQ(other(::torch::ones({2, 1})).first.size(0), 2);
 }
 

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -73,6 +75,22 @@ TEST(DeviceThreads, that_the_system_refuses_leave_the_threads_of_others_alone) {
     EXPECT_EQ(at::get_num_threads(), 6);
     EXPECT_EQ(tests::threads_of_a_new_thread(), of_others);
   }
+  at::set_num_threads(before);
+}
+
+// Were they made at once, one would keep, as what others have, what another has set meanwhile.
+TEST(DeviceThreads, of_wrappers_that_are_made_at_once_leave_the_threads_of_others_alone) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(6);
+  const int of_others = tests::threads_of_a_new_thread();
+  std::vector<std::thread> makers;
+  for (int maker = 0; maker < 4; ++maker) {
+    makers.emplace_back([] {
+      for (int i = 0; i < 20; ++i) DataParallel net(Linear(3, 2), cpu_devices(2));
+    });
+  }
+  for (auto& maker : makers) maker.join();
+  EXPECT_EQ(tests::threads_of_a_new_thread(), of_others);
   at::set_num_threads(before);
 }
 

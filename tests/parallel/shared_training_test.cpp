@@ -15,11 +15,13 @@ namespace paceline {
 namespace {
 
 using tests::batch;
+using tests::expect_all_contain;
 using tests::fill;
 using tests::flat_parameters;
 using tests::Mlp;
 using tests::place_of;
 using tests::set_gradients;
+using tests::shared_errors;
 using tests::Square;
 using tests::SquareImpl;
 using tests::train_step;
@@ -41,6 +43,69 @@ TEST(SharedTraining, takes_gradients_made_in_inference_mode) {
       }
     });
   }
+}
+
+TEST(SharedTraining, is_refused_in_inference_mode_and_of_what_was_made_in_it) {
+  const auto in_mode = shared_errors<UsageError>(2, [](Communicator& comm) {
+    Mlp net;
+    const c10::InferenceMode inference;
+    SharedSGD shared(net, comm);
+  });
+  expect_all_contain(in_mode, "SharedSGD: this is inference mode; leave it to train");
+  const auto made_in_mode = shared_errors<UsageError>(2, [](Communicator& comm) {
+    Mlp net;
+    const c10::InferenceMode inference;
+    net->register_parameter("extra", ::torch::ones({3}), /*requires_grad=*/false);
+    const c10::InferenceMode no_more(false);
+    SharedSGD shared(net, comm);
+  });
+  expect_all_contain(made_in_mode, "parameter extra was made in inference mode; clone it");
+  const auto step = shared_errors<UsageError>(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm);
+    set_gradients(*net, comm.rank(), 0);
+    const c10::InferenceMode inference;
+    shared.step();
+  });
+  expect_all_contain(step, "SharedSGD: called in inference mode");
+}
+
+// The module is where the optimizer of before has left it: in one memory for all ranks.
+TEST(SharedTraining, can_follow_another_and_be_followed_by_ddp) {
+  for (const int world : {1, 2, 3}) {
+    with_shared_memory(world, [](Communicator& comm) {
+      Square net;
+      fill(*net, comm.rank());
+      SharedSGD first(net, comm, {.lr = 0.1});
+      train_step(net, first, {2, SquareImpl::kSide}, comm.rank(), 0);
+      {
+        SharedAdam second(net, comm, {.lr = 0.1});
+        train_step(net, second, {2, SquareImpl::kSide}, comm.rank(), 1);
+        EXPECT_THROW(first.step(), UsageError);
+      }
+      const Tensor before = flat_parameters(*net);
+      DistributedDataParallel ddp(net, comm);
+      EXPECT_TRUE(::torch::equal(flat_parameters(*net), before));
+      net->zero_grad();
+      ddp(batch({2, SquareImpl::kSide}, comm.rank())).sum().backward();
+      comm.barrier();
+      const ::torch::NoGradGuard no_grad;
+      net->fc->weight.fill_(comm.rank());
+      comm.barrier();
+      EXPECT_TRUE((net->fc->weight == comm.rank()).all().item<bool>());  // each has its own again
+    });
+  }
+}
+
+TEST(SharedTraining, names_both_sides_of_a_gradient_unlike_its_parameter) {
+  const auto texts = shared_errors<CommError>(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm);
+    set_gradients(*net, comm.rank(), 0);
+    net->fc1->bias.mutable_grad() = ::torch::ones({2});
+    shared.step();
+  });
+  expect_all_contain(texts, "the gradient of fc1.bias is f32 [2] on cpu, and the parameter f32 [");
 }
 
 // All types, a parameter without elements, one that is frozen, one of an odd size.
