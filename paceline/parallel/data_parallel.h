@@ -95,12 +95,12 @@ class DataParallelBase {
                    std::vector<c10::Device> devices,
                    const DataParallelOptions& options,
                    std::optional<MakeReplica> make);
-  /// Errors  UsageError if this was moved from.
-  void require_here() const { static_cast<void>(state()); }
-
   DataParallelBase(DataParallelBase&&) noexcept;
   DataParallelBase& operator=(DataParallelBase&&) noexcept;
   ~DataParallelBase();
+
+  /// Errors  UsageError if this was moved from.
+  void require_here() const { static_cast<void>(state()); }
 
   [[nodiscard]] std::shared_ptr<::torch::nn::Module> replica(std::size_t device) const;
   [[noreturn]] void refuse_type_of_replica(std::size_t device) const;
@@ -161,7 +161,8 @@ class DataParallelBase {
 ///                       in it (std::rethrow_if_nested). The wrapper can be used again.
 /// Threads   One caller at a time, else UsageError. Grad mode, inference mode, autocast and the
 ///           current streams are the caller's on each device's thread. The module's forward must
-///           not touch what the replicas share, nor change its inputs in place.
+///           not touch what the replicas share, nor change its inputs in place. A thread that starts
+///           while a wrapper is constructed may get that one's number of intra-op threads.
 template <typename Impl>
 class DataParallel : public DataParallelBase {
  public:

@@ -86,20 +86,20 @@ struct SharedAdamOptions {
 ///           rank has the same bits.
 /// Cost      Over all ranks one copy of the parameters and one of the state, and per rank two
 ///           shards of N·256 KiB, at most 1 MiB, for means in passing (with one rank of 1 MiB, for
-///           what a rule works out). Per step each rank reads
-///           N·M/N bytes of gradients and updates M/N: no gradient is copied but those below 64 KiB
-///           and those that are strided or share memory, and with one rank only the latter two.
-///           Gradients are born in shared memory on the thread that constructs and steps; of several
-///           shared optimizers on one thread only those of the one that stepped last, the others'
-///           are copied.
+///           what a rule works out). Per step each rank reads N·M/N bytes of gradients and updates
+///           M/N: no gradient is copied but those below 64 KiB and those that are strided or share
+///           memory, and with one rank only the latter two. Gradients are born in shared memory on
+///           the thread that constructs and steps; of several shared optimizers on one thread only
+///           those of the one that stepped last, the others' are copied.
 /// Errors    UsageError  at construction, the same on every rank: ranks that share no memory
 ///                       (their link is tcp, or memory for threads); models or options that differ;
 ///                       rates or options out of range; groups that name what is no parameter, or
 ///                       one twice; parameters that share memory or were made in inference mode;
 ///                       inference mode; what DistributedDataParallel refuses.
 ///                       In step(), if all ranks alike have edited parameters, or changed the
-///                       module's, or are in inference mode; if not all have, or not all have changed rates,
-///                       CommError kMismatch, which names both sides.
+///                       module's, and in all collective members, if all are in inference mode; if
+///                       not all have or are, or not all have changed rates, CommError kMismatch,
+///                       which names both sides.
 ///           CommError   a rank failed, by lack of memory too, or a parameter has no gradient
 ///                       (kAborted, names it on every rank). Parameters and state are then
 ///                       unspecified.

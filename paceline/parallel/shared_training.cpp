@@ -247,9 +247,15 @@ std::size_t SharedTraining::state_bytes() const {
 
 // What is made meanwhile is no gradient, and must not take the place of one in the arena.
 void SharedTraining::guarded(const std::function<void()>& action) const {
-  static_cast<void>(comm_.engine());  // before a forked child writes to anything
+  if (!home_.is_here()) {  // before a forked child writes to anything
+    throw UsageError(title_ + ": this process was forked from the one that made it, whose memory " +
+                     "the parameters may be; use it there, or make it after the fork");
+  }
   reducer_->leave_here();
   try {
+    if (c10::InferenceMode::is_enabled()) {
+      module_.refuse("called in inference mode; leave it to train");
+    }
     action();
   } catch (const UsageError&) {  // nothing has been sent, or all ranks have it
     reducer_->serve_here();

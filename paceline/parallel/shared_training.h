@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/comm/home_process.h"
 #include "paceline/parallel/module_state.h"
 #include "paceline/parallel/shard_reducer.h"
 #include "paceline/parallel/sharded_state.h"
@@ -91,6 +92,7 @@ class SharedTraining {
   void guarded(const std::function<void()>& action) const;
 
   const std::string title_;
+  const HomeProcess home_;
   Communicator& comm_;
   const std::chrono::milliseconds timeout_;
   ModuleState module_;

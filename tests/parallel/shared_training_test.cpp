@@ -20,6 +20,7 @@ using tests::fill;
 using tests::flat_parameters;
 using tests::Mlp;
 using tests::place_of;
+using tests::Saved;
 using tests::set_gradients;
 using tests::shared_errors;
 using tests::Square;
@@ -68,6 +69,14 @@ TEST(SharedTraining, is_refused_in_inference_mode_and_of_what_was_made_in_it) {
     shared.step();
   });
   expect_all_contain(step, "SharedSGD: called in inference mode");
+  const auto load = shared_errors<UsageError>(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm);
+    Saved saved(shared);
+    const c10::InferenceMode inference;
+    shared.load(saved.archive);
+  });
+  expect_all_contain(load, "SharedSGD: called in inference mode");
 }
 
 // The module is where the optimizer of before has left it: in one memory for all ranks.
