@@ -66,14 +66,17 @@ TEST(Refusal, reaches_the_peers_with_its_text) {
 }
 
 TEST(Refusal, of_memory_that_is_still_in_flight) {
-  const auto all = outcomes(2, [](Communicator& comm) {
+  std::latch refused(1);  // until then the first call cannot end
+  const auto all = outcomes(2, [&](Communicator& comm) {
     std::vector<float> data(100);
     if (comm.rank() == 0) {
       Work work = comm.allreduce_async(std::span(data), ReduceOp::kSum);
       EXPECT_THROW((void)comm.allreduce_async(std::span(data).subspan(50), ReduceOp::kSum),
                    UsageError);
+      refused.count_down();
       work.wait();
     } else {
+      refused.wait();
       comm.allreduce(std::span(data), ReduceOp::kSum);
     }
     comm.barrier();  // of rank 0 it is the third call, of rank 1 the second
