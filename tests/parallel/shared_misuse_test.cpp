@@ -98,7 +98,7 @@ TEST(SharedMisuse, of_rates_is_refused_until_they_are_alike) {
     EXPECT_THROW(shared.step(), UsageError);
     shared.step();
   });
-  expect_all_contain(texts, "the rates differ");
+  expect_all_contain(texts, "SharedSGD: the rates differ: lr of group 0 is 0.1 on rank 0");
 }
 
 TEST(SharedMisuse, of_numbers_that_are_not_finite_is_refused) {

@@ -161,17 +161,6 @@ TEST(SharedOptimizer, refuses_unlike_ranks_and_bad_options_on_all_ranks) {
                      "parameter fc1.weight is f32");
 }
 
-TEST(SharedOptimizer, compares_rates_that_were_changed) {
-  const auto texts = shared_errors<UsageError>(2, [](Communicator& comm) {
-    Mlp net;
-    SharedSGD shared(net, comm);
-    set_gradients(*net, comm.rank(), 0);
-    shared.set_lr(0.1 + comm.rank());
-    shared.step();
-  });
-  expect_all_contain(texts, "SharedSGD: the rates differ: lr of group 0 is 0.1 on rank 0");
-}
-
 TEST(SharedOptimizer, refuses_ranks_that_share_no_memory) {
   for (const auto link : {LocalLink::kMemory, LocalLink::kTcp}) {
     const auto texts = tests::errors_of<UsageError>(2,

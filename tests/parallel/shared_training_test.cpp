@@ -69,6 +69,14 @@ TEST(SharedTraining, is_refused_in_inference_mode_and_of_what_was_made_in_it) {
     shared.step();
   });
   expect_all_contain(step, "SharedSGD: called in inference mode");
+  const auto step_of_one = shared_errors<CommError>(2, [](Communicator& comm) {
+    Mlp net;
+    SharedSGD shared(net, comm);
+    set_gradients(*net, comm.rank(), 0);
+    const c10::InferenceMode inference(comm.rank() == 1);
+    shared.step();
+  });
+  expect_all_contain(step_of_one, "called in inference mode");
   const auto load = shared_errors<UsageError>(2, [](Communicator& comm) {
     Mlp net;
     SharedSGD shared(net, comm);
