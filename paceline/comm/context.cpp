@@ -17,6 +17,8 @@ namespace paceline {
 namespace {
 
 constexpr Clock::duration kSpin = std::chrono::microseconds(50);
+// Of a core that ranks share, for each of them: meanwhile one works and the others yield to it.
+constexpr Clock::duration kSpinShared = std::chrono::microseconds(100);
 
 // What is wrong with a call by its descriptor alone; empty if nothing is. Ranks whose descriptors
 // agree see the same.
@@ -82,7 +84,7 @@ Context::Context(ContextOptions options)
   if (world_ == 1) return;
   const int ranks_per_core = (world_ - 1) / net::usable_cores() + 1;
   crowded_ = ranks_per_core > 1;
-  if (fabric_->worth_spinning()) spin_ = kSpin * ranks_per_core;
+  if (fabric_->worth_spinning()) spin_ = crowded_ ? kSpinShared * ranks_per_core : kSpin;
   try {
     progress_thread_ = std::jthread([this] { progress(); });
     listener_ = std::jthread([this] { listen(); });

@@ -134,7 +134,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   [[nodiscard]] bool drive_once(const CallState* target, Patience patience);
   void on_failure(std::exception_ptr error);
   void retire(const std::vector<CallPtr>& calls);
-  void rest();
+  void rest(bool looked);
   [[nodiscard]] Deadline look_at_stalls(Clock::time_point now);
   [[nodiscard]] Clock::time_point look_at_departures(Clock::time_point now);
 
@@ -181,8 +181,10 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   // the driver's
   Executor executor_;
   std::vector<CallPtr> taken_;  // from the intake, not in the executor yet
+  unsigned turns_ = 0;
   unsigned busy_turns_ = 0;
   unsigned idle_turns_ = 0;
+  bool links_next_ = false;   // the next turn looks at links, too
   Clock::time_point left_{};  // when the last driver that waits gave up its role
   bool idle_ = false;         // nothing has moved since idle_since_
   Clock::time_point idle_since_{};

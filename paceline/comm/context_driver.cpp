@@ -15,8 +15,8 @@ namespace {
 // A call that stands still this long makes its rank say where it stands.
 constexpr Clock::duration kStall = std::chrono::milliseconds(200);
 
-// Turns in which something moved, between two looks at the clock. A turn takes from 100 ns to some
-// milliseconds.
+// Turns between two looks at links that no call needs, and turns in which something moved between
+// two looks at the clock. A turn takes from 100 ns to some milliseconds.
 constexpr unsigned kTurnsPerLook = 64;
 
 // Turns in which nothing moved, between two looks at the clock of a driver that spins.
@@ -99,7 +99,8 @@ void Context::drive(const CallState* target, Patience patience) {
 bool Context::drive_once(const CallState* target, Patience patience) {
   take_intake();
   obey_cause();
-  const bool moved = executor_.advance();
+  const bool looks = std::exchange(links_next_, false) || ++turns_ % kTurnsPerLook == 0;
+  const bool moved = executor_.advance(looks ? Executor::Reach::kAll : Executor::Reach::kWindows);
   if (moved) idle_ = false;
   retire(executor_.take_done());
   if (executor_.in_flight().empty()) {
@@ -111,7 +112,7 @@ bool Context::drive_once(const CallState* target, Patience patience) {
   }
   if (!moved) {
     if (patience == Patience::kNone) return true;
-    rest();
+    rest(looks);
   } else if (++busy_turns_ % kTurnsPerLook == 0) {  // one call may stand still while others move
     (void)look_at_stalls(Clock::now());
   }
@@ -163,7 +164,8 @@ void Context::retire(const std::vector<CallPtr>& calls) {
   if (waiting_ > 0) changed_.notify_all();
 }
 
-void Context::rest() {
+// `looked`: also at the links, in the turn just made.
+void Context::rest(bool looked) {
   // Looking at the clock takes as long as looking at what others have posted.
   if (spin_ > Clock::duration::zero() && !crowded_ && ++idle_turns_ % kTurnsPerClock != 0) {
     pause_cpu();
@@ -173,6 +175,10 @@ void Context::rest() {
   if (!std::exchange(idle_, true)) idle_since_ = now;
   if (now - idle_since_ < spin_) {
     crowded_ ? std::this_thread::yield() : pause_cpu();
+    return;
+  }
+  if (!looked) {
+    links_next_ = true;  // nobody sleeps on what they would have told
     return;
   }
   const Deadline deadline = look_at_stalls(now);

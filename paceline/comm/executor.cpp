@@ -2,6 +2,7 @@
 #include "paceline/comm/executor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "paceline/base/assert.h"
@@ -41,15 +42,27 @@ void Executor::add(std::shared_ptr<CallState> call) {
       scratch_);  // if it throws, the call is in flight and fails with the rest
 }
 
-bool Executor::advance() {
+bool Executor::advance(Reach reach) {
+  if (reach == Reach::kWindows && only_windows()) return advance_local();
   bool moved = false;
   for (std::size_t peer = 0; peer < in_.size(); ++peer) {
     if (in_[peer]) moved = receive(static_cast<int>(peer)) || moved;
   }
-  for (const auto& call : calls_) moved = advance_local(*call) || moved;
+  moved = advance_local() || moved;
   for (const auto& out : out_) {
     if (out) moved = out->move(calls_) || moved;
   }
+  return moved;
+}
+
+bool Executor::only_windows() const {
+  return std::all_of(calls_.begin(), calls_.end(),
+                     [](const auto& call) { return call->over_windows; });
+}
+
+bool Executor::advance_local() {
+  bool moved = false;
+  for (const auto& call : calls_) moved = advance_local(*call) || moved;
   return moved;
 }
 
@@ -131,14 +144,11 @@ void Executor::count_posts(CallState& call, const plan::Step& step) const {
 }
 
 std::vector<std::shared_ptr<CallState>> Executor::take_done() {
+  const auto is_done = [](const auto& call) { return call->cursor.done(); };
   std::vector<std::shared_ptr<CallState>> done;
-  if (std::none_of(calls_.begin(), calls_.end(), [](const auto& c) { return c->cursor.done(); })) {
-    return done;
-  }
-  const auto keep = std::stable_partition(calls_.begin(), calls_.end(),
-                                          [](const auto& call) { return !call->cursor.done(); });
-  done.assign(std::make_move_iterator(keep), std::make_move_iterator(calls_.end()));
-  calls_.erase(keep, calls_.end());
+  std::copy_if(calls_.begin(), calls_.end(), std::back_inserter(done), is_done);
+  if (done.empty()) return done;
+  std::erase_if(calls_, is_done);
   for (const auto& call : done) call->memory.release(scratch_);
   if (board_) close(done);
   return done;

@@ -2,6 +2,8 @@
 #include "paceline/comm/window_board.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -11,22 +13,21 @@
 
 namespace paceline {
 
-/// What a rank says of one call. Plain data: it is read by other processes.
-struct WindowBoard::Slot {
+/// What a rank says of one call. Plain data: it is read by other processes. Of most calls they read
+/// the first cache line alone, which has the first part.
+struct alignas(64) WindowBoard::Slot {
   static constexpr std::size_t kBytes = link::Windows::kBoardBytes / kSlots;
+  static constexpr std::size_t kInlineParts = 900;
+  static constexpr std::uint32_t kOutIsIn = ~std::uint32_t{0};
   std::uint64_t sequence;
   std::uint64_t hash;
-  std::uint64_t parts;  // offset of the segment: first those of kIn, then those of kOut
+  std::uint64_t memory;  // offset of the stage; if there is none, of the parts, kIn's then kOut's
   std::uint32_t in_parts;
-  std::uint32_t out_parts;
-  std::uint32_t out_is_in;  // kOut's are kIn's
+  std::uint32_t out_parts;  // or kOutIsIn
   std::uint32_t stage_slices;
   std::uint32_t stage_slots;
-  std::uint32_t unused;
-  std::uint64_t stage;  // offset
+  std::array<WindowPart, kInlineParts> inline_parts;
   alignas(64) std::array<std::byte, kInlineStage> inline_stage;
-  static constexpr std::size_t kInlineParts = 900;
-  alignas(64) std::array<WindowPart, kInlineParts> inline_parts;
 };
 
 Run PeerWindow::locate(plan::Memory memory, std::uint64_t element) const {
@@ -47,6 +48,7 @@ Run PeerWindow::locate(plan::Memory memory, std::uint64_t element) const {
 WindowBoard::WindowBoard(int rank, int world, link::Windows& windows)
     : rank_(rank), world_(world), windows_(windows) {
   static_assert(sizeof(Slot) <= Slot::kBytes);
+  static_assert(offsetof(Slot, inline_parts) + sizeof(WindowPart) <= alignof(Slot));
 }
 
 WindowBoard::Slot& WindowBoard::slot_of(int rank, std::uint64_t sequence) const {
@@ -61,11 +63,7 @@ std::uint64_t WindowBoard::offset_of(const std::byte* data) const {
 bool WindowBoard::open(CallState& call, std::uint64_t oldest) {
   if (is_ahead(call, oldest)) return false;
   Held& held = held_[call.sequence % kSlots];
-  if (held.used) {
-    for (int peer = 0; peer < world_; ++peer) {
-      if (peer != rank_ && posted(peer, kEnded) <= held.sequence) return false;
-    }
-  }
+  if (held.used && !have_all_ended(held.sequence)) return false;
   held = {.used = true, .sequence = call.sequence};
   Slot& slot = slot_of(rank_, call.sequence);
   slot.sequence = call.sequence;
@@ -73,6 +71,17 @@ bool WindowBoard::open(CallState& call, std::uint64_t oldest) {
   give_stage(slot, held, call);
   write_parts(slot, held, call);
   return true;
+}
+
+// Looks at the peers' words only when what it saw last is not enough.
+bool WindowBoard::have_all_ended(std::uint64_t sequence) {
+  if (sequence < all_ended_) return true;
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_) least = std::min(least, posted(peer, kEnded));
+  }
+  all_ended_ = least;
+  return sequence < all_ended_;
 }
 
 bool WindowBoard::is_ahead(const CallState& call, std::uint64_t oldest) noexcept {
@@ -87,7 +96,6 @@ void WindowBoard::give_stage(Slot& slot, Held& held, CallState& call) {
   const plan::Staging staging = call.memory.staging();
   slot.stage_slices = staging.slices;
   slot.stage_slots = staging.slots;
-  slot.stage = 0;
   if (staging.slices == 0) return;
   const std::size_t bytes = call.memory.stage_bytes();
   std::byte* stage = slot.inline_stage.data();
@@ -102,7 +110,7 @@ void WindowBoard::give_stage(Slot& slot, Held& held, CallState& call) {
     }
   }
   call.memory.set_stage(stage);
-  slot.stage = offset_of(stage);
+  slot.memory = offset_of(stage);
 }
 
 WindowBoard::Block WindowBoard::take_block(std::size_t bytes) {
@@ -115,25 +123,25 @@ WindowBoard::Block WindowBoard::take_block(std::size_t bytes) {
 }
 
 void WindowBoard::write_parts(Slot& slot, Held& held, const CallState& call) {
-  slot.in_parts = slot.out_parts = slot.out_is_in = 0;
+  slot.in_parts = slot.out_parts = 0;
   if (slot.stage_slices != 0 || !call.resident) return;
   const PieceList& in = call.memory.in();
   const PieceList& out = call.memory.out();
-  slot.out_is_in = in == out ? 1 : 0;
+  const bool out_is_in = in == out;
   slot.in_parts = static_cast<std::uint32_t>(in.size());
-  slot.out_parts = slot.out_is_in != 0 ? 0 : static_cast<std::uint32_t>(out.size());
+  slot.out_parts = out_is_in ? Slot::kOutIsIn : static_cast<std::uint32_t>(out.size());
   WindowPart* parts = slot.inline_parts.data();
-  const std::size_t count = slot.in_parts + std::size_t{slot.out_parts};
+  const std::size_t count = in.size() + (out_is_in ? 0 : out.size());
   if (count > Slot::kInlineParts) {
     held.parts = windows_.allocate(count * sizeof(WindowPart));
     parts = reinterpret_cast<WindowPart*>(held.parts.get());
   }
-  slot.parts = offset_of(reinterpret_cast<const std::byte*>(parts));
+  slot.memory = offset_of(reinterpret_cast<const std::byte*>(parts));
   const auto write = [&](std::byte* data, std::uint64_t begin, std::uint64_t end) {
     new (parts++) WindowPart{begin, end, offset_of(data)};
   };
   in.for_each(write);
-  if (slot.out_is_in == 0) out.for_each(write);
+  if (!out_is_in) out.for_each(write);
 }
 
 void WindowBoard::close(CallState& call) {
@@ -156,15 +164,15 @@ void WindowBoard::look_up(CallState& call, int peer) const {
   window.segment_ = windows_.segment(peer).data();
   window.element_bytes_ = size_of(call.descriptor.dtype);
   window.staged_ = slot.stage_slices != 0;
-  window.stage_ = slot.stage;
   if (window.staged_) {
+    window.stage_ = slot.memory;
     window.stage_map_ = plan::StageMap(call.descriptor.count, world_,
                                        {.slices = slot.stage_slices, .slots = slot.stage_slots});
     return;
   }
-  const auto* parts = reinterpret_cast<const WindowPart*>(window.segment_ + slot.parts);
+  const auto* parts = reinterpret_cast<const WindowPart*>(window.segment_ + slot.memory);
   window.in_ = {parts, slot.in_parts};
-  window.out_ = slot.out_is_in != 0
+  window.out_ = slot.out_parts == Slot::kOutIsIn
                     ? window.in_
                     : std::span<const WindowPart>{parts + slot.in_parts, slot.out_parts};
 }

@@ -107,6 +107,7 @@ class WindowBoard {
 
   [[nodiscard]] Slot& slot_of(int rank, std::uint64_t sequence) const;
   [[nodiscard]] std::uint64_t offset_of(const std::byte* data) const;
+  [[nodiscard]] bool have_all_ended(std::uint64_t sequence);
   void write_parts(Slot& slot, Held& held, const CallState& call);
   void give_stage(Slot& slot, Held& held, CallState& call);
   [[nodiscard]] Block take_block(std::size_t bytes);
@@ -117,6 +118,7 @@ class WindowBoard {
   std::array<Held, kSlots> held_;
   std::vector<Block> blocks_;  // stages that are free
   std::uint64_t ended_ = 0;
+  std::uint64_t all_ended_ = 0;  // calls that all peers had ended when last looked at
 };
 
 }  // namespace paceline

@@ -20,6 +20,7 @@
 #include "paceline/comm/descriptor.h"
 #include "paceline/link/shm/shm_fabric.h"
 #include "tests/comm/fake_links.h"
+#include "tests/comm/watched_links.h"
 
 namespace paceline {
 namespace {
@@ -27,6 +28,7 @@ namespace {
 using test::FakeControl;
 using test::FakeFabric;
 using test::FakeLink;
+using test::WatchedFabric;
 
 /// Rank 0 of a world of fakes.
 struct Lonely {
@@ -127,59 +129,19 @@ TEST(Departed, rank_may_still_be_heard_for_a_while) {
   EXPECT_EQ(data.back(), 0);
 }
 
-/// Links of shared memory; `before_recv` runs before each look at what has come.
-class WatchedFabric final : public link::Fabric {
- public:
-  WatchedFabric(std::unique_ptr<link::Fabric> fabric,
-                int peer,
-                std::function<void(link::Windows&)> before_recv)
-      : fabric_(std::move(fabric)),
-        link_(fabric_->to(peer), [this, before = std::move(before_recv)] { before(*windows()); }) {}
-  link::Link& to(int) override { return link_; }
-  void wait(std::span<const link::Interest> interests, Deadline deadline) override {
-    fabric_->wait(interests, deadline);
-  }
-  void wake() noexcept override { fabric_->wake(); }
-  void close() noexcept override { fabric_->close(); }
-  [[nodiscard]] bool worth_spinning() const noexcept override { return false; }
-  link::Windows* windows() noexcept override { return fabric_->windows(); }
-  [[nodiscard]] const char* name() const noexcept override { return fabric_->name(); }
-
- private:
-  class WatchedLink final : public link::Link {
-   public:
-    WatchedLink(link::Link& link, std::function<void()> before_recv)
-        : link_(link), before_recv_(std::move(before_recv)) {}
-    std::size_t try_send(std::span<const std::span<const std::byte>> parts) override {
-      return link_.try_send(parts);
-    }
-    std::size_t try_recv(std::span<std::byte> into) override {
-      before_recv_();
-      return link_.try_recv(into);
-    }
-    void close() noexcept override { link_.close(); }
-
-   private:
-    link::Link& link_;
-    std::function<void()> before_recv_;
-  };
-
-  std::unique_ptr<link::Fabric> fabric_;
-  WatchedLink link_;
-};
+Communicator one_of_two(int rank, std::unique_ptr<link::Fabric> fabric) {
+  return Communicator(
+      std::make_shared<Context>(ContextOptions{.rank = rank,
+                                               .world = 2,
+                                               .fabric = std::move(fabric),
+                                               .control = std::make_unique<FakeControl>()}));
+}
 
 // Rank 1 comes to the barrier, ends it and leaves between rank 0's look at its posts and at its
 // link: that link has ended, and nothing is missing.
 TEST(Departed, rank_that_had_come_to_a_barrier_over_windows_is_not_missed) {
   auto fabrics = link::make_local_shm_fabrics(2);
-  const auto communicator = [](int rank, std::unique_ptr<link::Fabric> fabric) {
-    return Communicator(
-        std::make_shared<Context>(ContextOptions{.rank = rank,
-                                                 .world = 2,
-                                                 .fabric = std::move(fabric),
-                                                 .control = std::make_unique<FakeControl>()}));
-  };
-  std::optional<Communicator> other = communicator(1, std::move(fabrics[1]));
+  std::optional<Communicator> other = one_of_two(1, std::move(fabrics[1]));
   bool left = false;
   const auto leave = [&](link::Windows& windows) {
     bool posted = false;  // rank 0, so that rank 1 can end
@@ -190,11 +152,29 @@ TEST(Departed, rank_that_had_come_to_a_barrier_over_windows_is_not_missed) {
     other->barrier();
     other.reset();
   };
-  Communicator me =
-      communicator(0, std::make_unique<WatchedFabric>(std::move(fabrics[0]), 1, leave));
+  Communicator me = one_of_two(0, std::make_unique<WatchedFabric>(std::move(fabrics[0]), 1, leave));
   EXPECT_NO_THROW(me.barrier());
   EXPECT_TRUE(left);
   EXPECT_EQ(error_of([&] { me.barrier(); }).peer(), 1);  // here it is missed
+}
+
+// While a rank waits for posts its links are looked at now and then; what they tell must not be left
+// until it wakes.
+TEST(Departed, rank_is_looked_for_before_each_sleep) {
+  auto fabrics = link::make_local_shm_fabrics(2);
+  Communicator other = one_of_two(1, std::move(fabrics[1]));
+  int looks = 0, sleeps = 0;
+  auto watched =
+      std::make_unique<WatchedFabric>(std::move(fabrics[0]), 1, [&](link::Windows&) { ++looks; });
+  link::Fabric* const links = watched.get();
+  watched->before_wait = [&] {
+    EXPECT_GT(std::exchange(looks, 0), 0);
+    if (++sleeps == 3) return other.barrier();
+    links->wake();
+  };
+  Communicator me = one_of_two(0, std::move(watched));
+  me.barrier();
+  EXPECT_GE(sleeps, 3);
 }
 
 TEST(LostHub, does_not_hide_a_lost_peer) {
