@@ -19,10 +19,6 @@ std::string output_text(std::size_t index, std::size_t device, const std::string
          "] " + what;
 }
 
-std::string shape_text(const at::Tensor& tensor) {
-  return name_of(tensor.scalar_type()) + " " + list_of(tensor.sizes());
-}
-
 std::vector<std::int64_t> sizes_without(const at::Tensor& tensor, std::int64_t dim) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   if (!sizes.empty()) sizes.erase(sizes.begin() + dim);
@@ -38,14 +34,14 @@ void require_joinable(std::span<const at::Tensor> parts, std::int64_t dim, std::
     }
     if (part.dim() != 0 && part.dim() <= dim) {
       throw UsageError(output_text(index, device,
-                                   "is " + shape_text(part) + ": it has no dimension " +
+                                   "is " + kind_of(part) + ": it has no dimension " +
                                        std::to_string(dim) + " along which to join"));
     }
     if (part.dim() != first.dim() || part.scalar_type() != first.scalar_type() ||
         sizes_without(part, dim) != sizes_without(first, dim)) {
       throw UsageError(output_text(index, device,
-                                   "is " + shape_text(part) + ", which does not fit to the " +
-                                       shape_text(first) + " of devices[0]"));
+                                   "is " + kind_of(part) + ", which does not fit to the " +
+                                       kind_of(first) + " of devices[0]"));
     }
   }
 }
@@ -69,7 +65,7 @@ std::int64_t batch_size_of(std::span<const at::Tensor> inputs, std::int64_t dim)
     if (!inputs[i].defined()) continue;
     const std::string name = "DataParallel: input tensor " + std::to_string(i);
     if (inputs[i].dim() <= dim) {
-      throw UsageError(name + " is " + shape_text(inputs[i]) + ": it has no dimension " +
+      throw UsageError(name + " is " + kind_of(inputs[i]) + ": it has no dimension " +
                        std::to_string(dim) +
                        " to split; pass what is the same for all as a number");
     }

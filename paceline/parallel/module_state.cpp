@@ -12,7 +12,7 @@ namespace paceline {
 namespace {
 
 std::string describe(const at::Tensor& tensor) {
-  std::string text = name_of(tensor.scalar_type()) + " " + list_of(tensor.sizes());
+  std::string text = kind_of(tensor);
   if (tensor.layout() != at::kStrided) return text + " sparse";
   return text + " strides " + list_of(tensor.strides()) +
          (tensor.requires_grad() ? " trainable" : " frozen");

@@ -45,6 +45,26 @@ std::string list_of(at::IntArrayRef numbers) {
   return text + "]";
 }
 
+std::string kind_of(const at::Tensor& tensor) {
+  return name_of(tensor.scalar_type()) + " " + list_of(tensor.sizes());
+}
+
+std::string fault_of_gradient(const NamedTensor& parameter) {
+  const auto& [name, tensor] = parameter;
+  const at::Tensor& gradient = tensor.grad();
+  if (gradient.layout() != at::kStrided) {
+    return "the gradient of " + name + " is sparse or in another special layout; only dense ones " +
+           "can be averaged (of an embedding, with sparse(false))";
+  }
+  if (gradient.scalar_type() == tensor.scalar_type() && gradient.sizes() == tensor.sizes() &&
+      gradient.device() == tensor.device()) {
+    return {};
+  }
+  const auto text = [](const at::Tensor& of) { return kind_of(of) + " on " + of.device().str(); };
+  return "the gradient of " + name + " is " + text(gradient) + ", and the parameter " +
+         text(tensor) + "; they must be alike";
+}
+
 std::vector<NamedTensor> parameters_of(const ::torch::nn::Module& module) {
   return named(module.named_parameters());
 }

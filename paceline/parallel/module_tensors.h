@@ -21,6 +21,10 @@ namespace paceline {
 
 /// "[3, 4]"
 [[nodiscard]] std::string list_of(at::IntArrayRef numbers);
+/// "f32 [3, 4]"
+[[nodiscard]] std::string kind_of(const at::Tensor& tensor);
+/// What is wrong with the gradient that the parameter has, for averaging it; empty if nothing is.
+[[nodiscard]] std::string fault_of_gradient(const NamedTensor& parameter);
 
 /// Each parameter or buffer under each of its names, in the order of registration.
 [[nodiscard]] std::vector<NamedTensor> parameters_of(const ::torch::nn::Module& module);

@@ -198,14 +198,11 @@ void Reducer::make_ready(std::size_t index, const at::Tensor& passing) {
 }
 
 void Reducer::require_usable(std::size_t index) {
-  const auto& [name, tensor] = parameters_[index];
-  const at::Tensor& gradient = tensor.mutable_grad();
-  if (!gradient.defined()) fail("the gradient of " + name + " was removed during backward");
-  if (gradient.layout() != at::kStrided) fail("the gradient of " + name + " is sparse");
-  if (gradient.scalar_type() != tensor.scalar_type() || gradient.sizes() != tensor.sizes()) {
-    fail("the gradient of " + name + " is of type " + name_of(gradient.scalar_type()) +
-         " or of a shape other than its parameter's");
+  const NamedTensor& parameter = parameters_[index];
+  if (!parameter.tensor.grad().defined()) {
+    fail("the gradient of " + parameter.name + " was removed during backward");
   }
+  if (const std::string fault = fault_of_gradient(parameter); !fault.empty()) fail(fault);
 }
 
 void Reducer::put_into_bucket(std::size_t index, const at::Tensor& passing) {

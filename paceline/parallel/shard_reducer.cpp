@@ -22,11 +22,6 @@ std::uint64_t shard_count(const Round& round, int rank) {
   return count;
 }
 
-std::string kind_of(const at::Tensor& tensor) {
-  return name_of(tensor.scalar_type()) + " " + list_of(tensor.sizes()) + " on " +
-         tensor.device().str();
-}
-
 const std::byte* start_of(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
 }
@@ -65,17 +60,11 @@ void ShardReducer::lay_out(std::span<const Round> rounds) {
 
 std::string ShardReducer::fault() const {
   std::string missing;
-  for (const auto& [name, tensor] : parameters_) {
-    const at::Tensor& gradient = tensor.grad();
-    if (!gradient.defined()) {
-      missing += (missing.empty() ? "" : ", ") + name;
-    } else if (gradient.layout() != at::kStrided) {
-      return "the gradient of " + name + " is sparse or in another special layout; a shared " +
-             "optimizer takes dense ones (of an embedding, with sparse(false))";
-    } else if (gradient.scalar_type() != tensor.scalar_type() ||
-               gradient.sizes() != tensor.sizes() || !gradient.device().is_cpu()) {
-      return "the gradient of " + name + " is " + kind_of(gradient) + ", and the parameter " +
-             kind_of(tensor) + "; they must be alike";
+  for (const NamedTensor& parameter : parameters_) {
+    if (!parameter.tensor.grad().defined()) {
+      missing += (missing.empty() ? "" : ", ") + parameter.name;
+    } else if (std::string fault = fault_of_gradient(parameter); !fault.empty()) {
+      return fault;
     }
   }
   if (missing.empty()) return {};

@@ -290,6 +290,20 @@ TEST(Ddp, names_a_sparse_gradient) {
     ddp(::torch::tensor({1, 2})).sum().backward();
   });
   expect_all_contain(texts, "the gradient of weight is sparse");
+  expect_all_contain(texts, "sparse(false)");
+}
+
+TEST(Ddp, names_both_sides_of_a_gradient_unlike_its_parameter) {
+  const auto texts = errors_of<CommError>(2, [](Communicator& comm) {
+    auto net = std::make_shared<TwoHeadsImpl>();
+    DistributedDataParallel ddp(net, comm);
+    ddp.expect_backwards(2);
+    ddp(batch({2, 4}, 0), true).sum().backward();
+    net->left->bias.mutable_grad() = ::torch::ones({2}, ::torch::kDouble);
+    ddp(batch({2, 4}, 0), false).sum().backward();
+  });
+  expect_all_contain(texts,
+                     "the gradient of left.bias is f64 [2] on cpu, and the parameter f32 [1]");
 }
 
 }  // namespace
