@@ -62,6 +62,8 @@ class Builder {
   /// comes later after.
   void post(int flag, Ranks to) { post(flag, to, fence()); }
   void await(int flag, Ranks from) { await(flag, from, fence()); }
+  /// The same, and nobody is told or awaited.
+  void order() { await(0, {}); }
   void set_windows() noexcept { schedule_.windows = true; }
   void set_stage(const Staging& stage) noexcept { schedule_.stage = stage; }
 

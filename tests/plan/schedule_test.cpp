@@ -251,7 +251,7 @@ TEST(Direct, copies_through_a_stage_only_where_others_cannot_reach_the_memory) {
   EXPECT_EQ(make_schedule(Algorithm::kDirect, shape).stage, Staging{});
   shape.resident = false;
   const Schedule staged = make_schedule(Algorithm::kDirect, shape);
-  EXPECT_EQ(staged.stage, (Staging{.slices = 5, .slots = 4}));
+  EXPECT_EQ(staged.stage, (Staging{.slices = 5, .slots = 3}));
   std::uint64_t in = 0;
   std::uint64_t out = 0;
   for (const Step& step : staged.steps) {
