@@ -134,7 +134,8 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   [[nodiscard]] bool drive_once(const CallState* target, Patience patience);
   void on_failure(std::exception_ptr error);
   void retire(const std::vector<CallPtr>& calls);
-  void rest(bool looked);
+  [[nodiscard]] Executor::Reach next_reach();
+  void rest(Executor::Reach reach);
   [[nodiscard]] Deadline look_at_stalls(Clock::time_point now);
   [[nodiscard]] Clock::time_point look_at_departures(Clock::time_point now);
 

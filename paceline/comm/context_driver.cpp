@@ -15,9 +15,12 @@ namespace {
 // A call that stands still this long makes its rank say where it stands.
 constexpr Clock::duration kStall = std::chrono::milliseconds(200);
 
-// Turns between two looks at links that no call needs, and turns in which something moved between
-// two looks at the clock. A turn takes from 100 ns to some milliseconds.
+// Turns in which something moved, between two looks at the clock. A turn takes from 100 ns to some
+// milliseconds.
 constexpr unsigned kTurnsPerLook = 64;
+
+// Turns between two looks at links that no call needs: they tell of peers that have gone.
+constexpr unsigned kTurnsPerLinks = 64;
 
 // Turns in which nothing moved, between two looks at the clock of a driver that spins.
 constexpr unsigned kTurnsPerClock = 8;
@@ -99,8 +102,8 @@ void Context::drive(const CallState* target, Patience patience) {
 bool Context::drive_once(const CallState* target, Patience patience) {
   take_intake();
   obey_cause();
-  const bool looks = std::exchange(links_next_, false) || ++turns_ % kTurnsPerLook == 0;
-  const bool moved = executor_.advance(looks ? Executor::Reach::kAll : Executor::Reach::kWindows);
+  const Executor::Reach reach = next_reach();
+  const bool moved = executor_.advance(reach);
   if (moved) idle_ = false;
   retire(executor_.take_done());
   if (executor_.in_flight().empty()) {
@@ -112,11 +115,17 @@ bool Context::drive_once(const CallState* target, Patience patience) {
   }
   if (!moved) {
     if (patience == Patience::kNone) return true;
-    rest(looks);
+    rest(reach);
   } else if (++busy_turns_ % kTurnsPerLook == 0) {  // one call may stand still while others move
     (void)look_at_stalls(Clock::now());
   }
   return false;
+}
+
+Executor::Reach Context::next_reach() {
+  const bool told = std::exchange(links_next_, false);
+  const bool looks = told || executor_.needs_links() || ++turns_ % kTurnsPerLinks == 0;
+  return looks ? Executor::Reach::kAll : Executor::Reach::kWindows;
 }
 
 void Context::take_intake() {
@@ -164,8 +173,8 @@ void Context::retire(const std::vector<CallPtr>& calls) {
   if (waiting_ > 0) changed_.notify_all();
 }
 
-// `looked`: also at the links, in the turn just made.
-void Context::rest(bool looked) {
+// After a turn of that reach, in which nothing moved.
+void Context::rest(Executor::Reach reach) {
   // Looking at the clock takes as long as looking at what others have posted.
   if (spin_ > Clock::duration::zero() && !crowded_ && ++idle_turns_ % kTurnsPerClock != 0) {
     pause_cpu();
@@ -177,8 +186,9 @@ void Context::rest(bool looked) {
     crowded_ ? std::this_thread::yield() : pause_cpu();
     return;
   }
-  if (!looked) {
-    links_next_ = true;  // nobody sleeps on what they would have told
+  if (reach != Executor::Reach::kAll) {  // nobody sleeps on what the links would have told
+    links_next_ = true;
+    idle_turns_ = kTurnsPerClock - 1;  // and may sleep then
     return;
   }
   const Deadline deadline = look_at_stalls(now);

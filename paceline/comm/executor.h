@@ -4,6 +4,7 @@
 /// Moves the calls in flight over the links: a state machine that never blocks.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,15 +32,14 @@ class Executor {
   /// Takes a call; its sequence number is the highest so far.
   void add(std::shared_ptr<CallState> call);
 
-  enum class Reach : std::uint8_t {
-    kAll,
-    kWindows,  ///< leaves the links alone if no call needs them; they tell of peers that have gone
-  };
+  /// kWindows leaves the links alone, which tell of peers that have gone; not if needs_links().
+  enum class Reach : std::uint8_t { kAll, kWindows };
   /// Moves what can move.
   /// @return whether anything did.
-  /// Cost    With windows alone: of each awaited peer, up to the first one that lacks, one cache line.
-  /// Errors  PeerLost, DescriptorDiffers, ProtocolBroken.
+  /// Errors  PeerLost, DescriptorDiffers, ProtocolBroken; of kWindows DescriptorDiffers alone.
   [[nodiscard]] bool advance(Reach reach);
+  /// Whether a call in flight moves frames.
+  [[nodiscard]] bool needs_links() const;
 
   /// Takes the calls that are done out of flight.
   [[nodiscard]] std::vector<std::shared_ptr<CallState>> take_done();
@@ -56,7 +56,6 @@ class Executor {
 
  private:
   [[nodiscard]] bool receive(int peer);
-  [[nodiscard]] bool only_windows() const;
   [[nodiscard]] bool advance_local();
   [[nodiscard]] bool advance_local(CallState& call);
   [[nodiscard]] bool do_local(CallState& call, CallCursor::StepIndex index);

@@ -13,8 +13,8 @@
 
 namespace paceline {
 
-/// What a rank says of one call. Plain data: it is read by other processes. Of most calls they read
-/// the first cache line alone, which has the first part.
+/// What a rank says of one call. Plain data: it is read by other processes. For memory in one part
+/// the first cache line has all of it.
 struct alignas(64) WindowBoard::Slot {
   static constexpr std::size_t kBytes = link::Windows::kBoardBytes / kSlots;
   static constexpr std::size_t kInlineParts = 900;
@@ -78,10 +78,12 @@ bool WindowBoard::have_all_ended(std::uint64_t sequence) {
   if (sequence < all_ended_) return true;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_) least = std::min(least, posted(peer, kEnded));
+    if (peer == rank_) continue;
+    least = std::min(least, posted(peer, kEnded));
+    if (least <= sequence) return false;
   }
   all_ended_ = least;
-  return sequence < all_ended_;
+  return true;
 }
 
 bool WindowBoard::is_ahead(const CallState& call, std::uint64_t oldest) noexcept {

@@ -9,6 +9,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/parallel/grad_hook.h"
+#include "paceline/parallel/module_tensors.h"
 
 namespace paceline {
 namespace {

@@ -87,6 +87,7 @@ struct Shape {
 };
 
 /// How kStage keeps a logical buffer: each chunk in `slices` slices, of which `slots` at a time.
+/// Slices of one slot are other elements to rule 2: the schedule has to keep them in order.
 struct Staging {
   std::uint32_t slices = 0;  ///< 0: there is no stage
   std::uint32_t slots = 0;   ///< slice p lies in slot p mod slots

@@ -158,23 +158,60 @@ TEST(Departed, rank_that_had_come_to_a_barrier_over_windows_is_not_missed) {
   EXPECT_EQ(error_of([&] { me.barrier(); }).peer(), 1);  // here it is missed
 }
 
-// While a rank waits for posts its links are looked at now and then; what they tell must not be left
-// until it wakes.
-TEST(Departed, rank_is_looked_for_before_each_sleep) {
+/// How often rank 0, which waits in a barrier of two, looks at its link between two sleeps: before
+/// each of three, after the first, which had to begin the call.
+std::vector<int> looks_between_sleeps(Algorithm algorithm, bool spins) {
   auto fabrics = link::make_local_shm_fabrics(2);
   Communicator other = one_of_two(1, std::move(fabrics[1]));
-  int looks = 0, sleeps = 0;
+  int looks = 0;
+  std::vector<int> all;
   auto watched =
       std::make_unique<WatchedFabric>(std::move(fabrics[0]), 1, [&](link::Windows&) { ++looks; });
+  watched->spins = spins;
   link::Fabric* const links = watched.get();
+  Work others;
   watched->before_wait = [&] {
-    EXPECT_GT(std::exchange(looks, 0), 0);
-    if (++sleeps == 3) return other.barrier();
-    links->wake();
+    all.push_back(std::exchange(looks, 0));
+    if (all.size() != 4) return links->wake();
+    others = other.barrier_async({.algorithm = algorithm});
   };
   Communicator me = one_of_two(0, std::move(watched));
-  me.barrier();
-  EXPECT_GE(sleeps, 3);
+  me.barrier({.algorithm = algorithm});
+  others.wait();
+  EXPECT_GE(all.at(0), 1);
+  return {all.begin() + 1, all.begin() + 4};
+}
+
+// What links tell must not be left until a rank wakes. One look is enough.
+TEST(Departed, rank_is_looked_for_before_each_sleep) {
+  for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kTree}) {
+    EXPECT_EQ(looks_between_sleeps(algorithm, false), std::vector<int>({1, 1, 1}))
+        << name_of(algorithm);
+  }
+}
+
+// It spins before the first sleep only: a wake in which nothing came is followed by the next.
+TEST(Departed, rank_is_looked_for_before_each_sleep_of_one_that_spins) {
+  for (const int looks : looks_between_sleeps(Algorithm::kDirect, true)) {
+    EXPECT_GE(looks, 1);
+    EXPECT_LE(looks, 2);  // one may be that of each 64th turn
+  }
+}
+
+// From hooks of backward a rank only looks in, and never sleeps.
+TEST(Departed, rank_is_looked_for_now_and_then_by_one_that_only_looks_in) {
+  auto fabrics = link::make_local_shm_fabrics(2);
+  Communicator other = one_of_two(1, std::move(fabrics[1]));
+  int looks = 0;
+  Communicator me = one_of_two(0, std::make_unique<WatchedFabric>(
+                                      std::move(fabrics[0]), 1, [&](link::Windows&) { ++looks; }));
+  Work mine = me.engine().start({.what = Collective::kBarrier, .progress = Progress::kCaller},
+                                {Dtype::kU8, 0, {}}, {Dtype::kU8, 0, {}});
+  for (int i = 0; i < 128; ++i) me.engine().advance();
+  EXPECT_EQ(looks, 2);
+  Work others = other.barrier_async();
+  mine.wait();
+  others.wait();
 }
 
 TEST(LostHub, does_not_hide_a_lost_peer) {

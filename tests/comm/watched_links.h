@@ -29,11 +29,12 @@ class WatchedFabric final : public link::Fabric {
   }
   void wake() noexcept override { fabric_->wake(); }
   void close() noexcept override { fabric_->close(); }
-  [[nodiscard]] bool worth_spinning() const noexcept override { return false; }
+  [[nodiscard]] bool worth_spinning() const noexcept override { return spins; }
   link::Windows* windows() noexcept override { return fabric_->windows(); }
   [[nodiscard]] const char* name() const noexcept override { return fabric_->name(); }
 
   std::function<void()> before_wait;
+  bool spins = false;
 
  private:
   class WatchedLink final : public link::Link {

@@ -13,6 +13,7 @@
 #include <torch/torch.h>
 
 #include "ddp_support.h"
+#include "paceline/parallel/module_tensors.h"
 
 namespace paceline {
 namespace {
@@ -304,6 +305,25 @@ TEST(Ddp, names_both_sides_of_a_gradient_unlike_its_parameter) {
   });
   expect_all_contain(texts,
                      "the gradient of left.bias is f64 [2] on cpu, and the parameter f32 [1]");
+}
+
+TEST(FaultOfGradient, shows_both_sides_or_the_layout) {
+  const auto fault = [](const Tensor& gradient) {
+    const Tensor parameter = ::torch::ones({2, 3}).requires_grad_();
+    parameter.mutable_grad() = gradient;
+    return fault_of_gradient({"fc.weight", parameter});
+  };
+  const auto unlike = [](const std::string& kind) {
+    return "the gradient of fc.weight is " + kind +
+           ", and the parameter f32 [2, 3] on cpu; they must be alike";
+  };
+  EXPECT_EQ(fault(::torch::ones({2, 3})), "");
+  EXPECT_EQ(fault(::torch::ones({2, 3}, ::torch::kDouble)), unlike("f64 [2, 3] on cpu"));
+  EXPECT_EQ(fault(::torch::ones({6})), unlike("f32 [6] on cpu"));
+  EXPECT_EQ(fault(::torch::ones({2, 3}, ::torch::kMeta)), unlike("f32 [2, 3] on meta"));
+  EXPECT_EQ(fault(::torch::ones({2, 3}).to_sparse()),
+            "the gradient of fc.weight is sparse or in another special layout; only dense ones can "
+            "be averaged (of an embedding, with sparse(false))");
 }
 
 }  // namespace

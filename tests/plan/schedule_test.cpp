@@ -262,6 +262,18 @@ TEST(Direct, copies_through_a_stage_only_where_others_cannot_reach_the_memory) {
   EXPECT_EQ(out, 60U);
 }
 
+TEST(Direct, has_three_slots_where_results_come_back_and_else_four) {
+  const auto slots = [](Collective what, std::uint32_t slices) {
+    const Shape shape{.what = what, .world = 3, .count = 90, .resident = false, .slices = slices};
+    return make_schedule(Algorithm::kDirect, shape).stage.slots;
+  };
+  EXPECT_EQ(slots(Collective::kAllReduce, 5), 3U);
+  for (auto what : {Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast}) {
+    EXPECT_EQ(slots(what, 5), 4U);
+  }
+  EXPECT_EQ(slots(Collective::kAllReduce, 2), 2U);  // no more than there are slices
+}
+
 TEST(ChooseAlgorithm, goes_straight_to_the_others_memory_where_there_is_a_way) {
   const auto choose = [](Collective what, std::uint64_t count) {
     return choose_algorithm(what, Dtype::kF32, 4, count, true);
