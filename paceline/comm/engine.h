@@ -84,7 +84,8 @@ class Engine {
 
   /// Moves calls in flight as far as they go without waiting for anybody: for callers that have
   /// other work to do. Does nothing while another thread moves them. If a peer fails it stays until
-  /// the cause is known, some seconds at most.
+  /// the cause is known, some seconds at most. Where ranks share memory it looks for peers that have
+  /// gone in every 64th turn only.
   ///
   /// Errors   None: a call that fails says so when it is waited for.
   /// Threads  Any.

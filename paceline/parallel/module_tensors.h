@@ -23,7 +23,7 @@ namespace paceline {
 [[nodiscard]] std::string list_of(at::IntArrayRef numbers);
 /// "f32 [3, 4]"
 [[nodiscard]] std::string kind_of(const at::Tensor& tensor);
-/// What is wrong with the gradient that the parameter has, for averaging it; empty if nothing is.
+/// Why the gradient of the parameter, which has one, cannot be averaged; empty if it can.
 [[nodiscard]] std::string fault_of_gradient(const NamedTensor& parameter);
 
 /// Each parameter or buffer under each of its names, in the order of registration.
