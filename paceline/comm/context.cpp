@@ -16,8 +16,8 @@
 namespace paceline {
 namespace {
 
-// Once for each wait, on a core of its own. Ranks come to a call up to a millisecond apart, and
-// one that sleeps leaves its core, to which others of the machine then come.
+// Once for each wait, on a core of its own: ranks of a training step come to a call up to a
+// millisecond apart, and to be woken takes long on a virtual core.
 constexpr Clock::duration kSpin = std::chrono::milliseconds(1);
 // Of a core that ranks share, for each of them: meanwhile one works and the others yield to it.
 constexpr Clock::duration kSpinShared = std::chrono::microseconds(100);

@@ -12,6 +12,7 @@
 
 #include "paceline/paceline.h"
 #include "tests/comm/samples.h"
+#include "tests/cpu_time.h"
 
 namespace paceline {
 namespace {
@@ -239,6 +240,25 @@ TEST(Async, time_in_which_nobody_advances_a_call_is_no_stall) {
     EXPECT_NO_THROW(second.wait());
     EXPECT_EQ(b[0], 2.F);
   });
+}
+
+// Whoever waits longer than the spin sleeps, and nothing but its own timeout wakes it.
+TEST(Async, a_rank_that_waits_uses_less_than_1_percent_of_a_core) {
+  constexpr std::chrono::milliseconds kTimeout(1000);
+  for (const LocalLink link : kAllLinks) {
+    std::latch waited(1);
+    spawn_ranks(2,
+                [&](Communicator& comm) {
+                  if (comm.rank() == 1) return waited.wait();
+                  std::vector<float> data(20000, 1.F);
+                  Work work = start_by_caller(comm, data, kTimeout);
+                  const auto before = thread_cpu_time();
+                  EXPECT_THROW(work.wait(), CommError);
+                  EXPECT_LT(thread_cpu_time() - before, kTimeout / 100);
+                  waited.count_down();
+                },
+                {.link = link});
+  }
 }
 
 TEST(Async, an_endless_timeout_is_legal) {

@@ -4,7 +4,6 @@
 /// What every kind of link must do. A kind joins by instantiating LinkSuite with its LinkKind.
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +21,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/link/link.h"
+#include "tests/cpu_time.h"
 
 namespace paceline::link {
 
@@ -109,12 +109,6 @@ inline std::string closed_text(const std::function<void()>& call) {
     return closed.what();
   }
   return "not closed";
-}
-
-inline std::chrono::nanoseconds thread_cpu_time() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 class LinkSuite : public ::testing::TestWithParam<LinkKind> {
