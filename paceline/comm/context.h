@@ -99,7 +99,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
     plan::Schedule schedule;
   };
 
-  // context.cpp: the caller's side
+  // context_calls.cpp: how a call begins
   [[nodiscard]] Descriptor describe(const Call& call, const Buffer& in) const;
   [[nodiscard]] CallPtr issue(const Call& call, const Buffer& in, const Buffer& out);
   [[noreturn]] void refuse(const Descriptor& descriptor,
