@@ -74,7 +74,7 @@ struct CallState {
   CallMemory memory;
   CallCursor cursor;
   const bool over_windows;                    ///< it needs no frames
-  bool resident = false;                      ///< the peers reach its memory
+  bool resident = false;                      ///< the peers reach what they need of its memory
   bool opened = false;                        ///< it has its slot of the board
   std::vector<PeerWindow> windows;            ///< [world], as far as peers have posted
   std::array<std::uint32_t, 2> posts_left{};  ///< per stage

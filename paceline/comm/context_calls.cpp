@@ -161,7 +161,8 @@ plan::Shape Context::shape_of(const Descriptor& descriptor,
                     .windows = windows_ != nullptr};
   if (windows_ == nullptr) return shape;
   const std::span<const std::byte> own = windows_->segment(rank_);
-  shape.resident = lies_in(own, in) && lies_in(own, out);
+  shape.resident =
+      lies_in(own, in) && (!plan::writes_others_output(descriptor.what) || lies_in(own, out));
   shape.slices = plan::slices_for(descriptor.dtype, world_, descriptor.count);
   return shape;
 }

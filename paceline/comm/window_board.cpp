@@ -128,7 +128,9 @@ void WindowBoard::write_parts(Slot& slot, Held& held, const CallState& call) {
   slot.in_parts = slot.out_parts = 0;
   if (slot.stage_slices != 0 || !call.resident) return;
   const PieceList& in = call.memory.in();
-  const PieceList& out = call.memory.out();
+  static const PieceList kNothing;
+  const bool reaches_out = plan::writes_others_output(call.descriptor.what);
+  const PieceList& out = reaches_out ? call.memory.out() : kNothing;
   const bool out_is_in = in == out;
   slot.in_parts = static_cast<std::uint32_t>(in.size());
   slot.out_parts = out_is_in ? Slot::kOutIsIn : static_cast<std::uint32_t>(out.size());

@@ -2,6 +2,7 @@
 // Shared memory itself: whose it is, how long it lives, and what ends calls through it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -36,6 +37,31 @@ TEST(OverWindows, say_which_memory_there_is_no_room_for) {
         comm.barrier();  // nobody is hurt
       },
       kShm);
+}
+
+// Copies would need some of it.
+TEST(OverWindows, need_no_room_for_outputs_that_only_their_owner_writes) {
+  constexpr std::int64_t kCount = 300'000;
+  spawn_ranks(3,
+              [&](Communicator& comm) {
+                const Region region = comm.engine().allocate(4 * kCount);
+                std::vector<Region> rest;
+                for (std::size_t bytes = 1 << 20; bytes >= 4096; bytes /= 2) {
+                  try {
+                    for (;;) rest.push_back(comm.engine().allocate(bytes));
+                  } catch (const UsageError&) {  // all of this size are taken
+                  }
+                }
+                const std::span<float> in(reinterpret_cast<float*>(region.data.get()), kCount);
+                std::fill(in.begin(), in.end(), 2.0F);
+                std::vector<float> shard(kCount / 3), all(kCount);
+                comm.reduce_scatter(std::span<const float>(in), std::span(shard), ReduceOp::kSum);
+                EXPECT_EQ(std::count(shard.begin(), shard.end(), 6.0F), kCount / 3);
+                comm.allgather(std::span<const float>(in.first(kCount / 3)), std::span(all));
+                EXPECT_EQ(std::count(all.begin(), all.end(), 2.0F), kCount);
+                EXPECT_THROW(comm.allreduce(std::span(all), ReduceOp::kSum), std::exception);
+              },
+              {.link = LocalLink::kShm, .window_bytes = 4 << 20});
 }
 
 TEST(OverWindows, keep_a_region_when_the_communicator_has_gone) {
