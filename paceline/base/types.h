@@ -31,6 +31,15 @@ enum class Collective : std::uint8_t {
 /// How a call does it. All but kRelay add in the same order, so the choice never changes a bit.
 enum class Algorithm : std::uint8_t { kRing, kPairwise, kOneStage, kTree, kRelay, kDirect };
 
+/// Adds scale · result to what is there, instead of replacing it. F32 and F64 only.
+///
+/// Numerics  `scale` is rounded to the type. Fused: the sum is rounded once; else the product too.
+struct ScaledAdd {
+  double scale = 1;
+  bool fused = true;
+  bool operator==(const ScaledAdd&) const = default;
+};
+
 /// How a term is represented: as T, or as T's accumulation type (F32 for 16-bit floats, else T).
 enum class Form : std::uint8_t { kT, kSum };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,12 +33,14 @@ struct CallState {
             int rank,
             CallMemory call_memory,
             std::chrono::milliseconds limit,
-            std::shared_ptr<const void> owner = {})
+            std::shared_ptr<const void> owner = {},
+            std::optional<ScaledAdd> scaled_add = {})
       : descriptor(std::move(what)),
         hash(id.hash),
         sequence(id.sequence),
         world(world_size),
         timeout(limit),
+        adds(scaled_add),
         keeps(std::move(owner)),
         memory(std::move(call_memory)),
         cursor(schedule, rank, world_size),
@@ -67,6 +70,7 @@ struct CallState {
   const std::uint64_t sequence;
   const int world;
   const std::chrono::milliseconds timeout;
+  const std::optional<ScaledAdd> adds;  ///< how results join kOut; none: they replace it
 
   std::shared_ptr<const void> keeps;  ///< until the call has ended
 

@@ -152,8 +152,9 @@ class Communicator {
 
   /// Memory that exists once: every rank gets its own address of the same bytes, all zero. Who
   /// writes where, and when others may read it, is the callers' business: barrier() makes what was
-  /// written before it seen after it. It cannot be the buffer of a collective but on rank 0, and
-  /// stays as long as any rank has it or rank 0's communicator lives.
+  /// written before it seen after it. It cannot be the buffer of a collective but on rank 0 or as
+  /// the output of a call that adds to it (Call::adds). It stays as long as any rank has it or rank
+  /// 0's communicator lives.
   ///
   /// Order   Collective, like a broadcast; all ranks ask for the same number of bytes.
   /// Errors  UsageError if the ranks share no memory, or, on all ranks, if rank 0 has no room for

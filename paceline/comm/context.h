@@ -116,7 +116,7 @@ class Context final : public Engine, public std::enable_shared_from_this<Context
   [[nodiscard]] plan::Shape shape_of(const Descriptor& descriptor,
                                      const Buffer& in,
                                      const Buffer& out) const;
-  void check_windows(const CallMemory& memory) const;
+  void check_windows(const PieceList& pieces, int first_peer) const;
   void throw_if_closed(const Descriptor& descriptor) PACELINE_REQUIRES(mutex_);
 
   // context_driver.cpp: the driver's side, without the lock

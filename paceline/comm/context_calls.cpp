@@ -47,6 +47,19 @@ bool lies_in(std::span<const std::byte> memory, const Buffer& buffer) {
   });
 }
 
+// Only there is each element of the output stored once, and by its owner.
+void check_addition(const Descriptor& call, int world, const CallMemory& memory) {
+  if (world == 1 || call.what != Collective::kReduceScatter ||
+      call.algorithm != Algorithm::kDirect ||
+      (call.dtype != Dtype::kF32 && call.dtype != Dtype::kF64)) {
+    throw UsageError(
+        "only reduce_scatter of f32 or f64 by direct, of two or more ranks, adds to its output");
+  }
+  if (memory.in().overlaps(memory.out())) {
+    throw UsageError("the output that it adds to overlaps its input");
+  }
+}
+
 }  // namespace
 
 Algorithm Context::algorithm_for(Collective what, Dtype dtype, std::uint64_t count) const noexcept {
@@ -130,7 +143,9 @@ Context::CallPtr Context::build(const Call& call,
   const plan::Schedule& schedule = schedule_for(descriptor.algorithm, shape);
   CallMemory memory(schedule, rank_, world_, descriptor.dtype, descriptor.count,
                     PieceList(in, schedule.in), PieceList(out, schedule.out));
-  check_windows(memory);
+  if (call.adds) check_addition(descriptor, world_, memory);
+  check_windows(memory.in(), 0);
+  check_windows(memory.out(), call.adds ? 1 : 0);  // memory of share() is rank 0's
   for (const CallPtr& other : open_) {
     if (memory.overlaps(other->memory)) {
       throw UsageError(fmt::format("its memory belongs to call #{} ({}), which is still in flight",
@@ -138,7 +153,7 @@ Context::CallPtr Context::build(const Call& call,
     }
   }
   auto state = std::make_shared<CallState>(descriptor, id, world_, schedule, rank_,
-                                           std::move(memory), call.timeout, call.keeps);
+                                           std::move(memory), call.timeout, call.keeps, call.adds);
   state->resident = shape.resident;
   return state;
 }
@@ -168,11 +183,11 @@ plan::Shape Context::shape_of(const Descriptor& descriptor,
 }
 
 // Another rank's memory may be anything at any time.
-void Context::check_windows(const CallMemory& memory) const {
-  for (int peer = 0; windows_ != nullptr && peer < world_; ++peer) {
+void Context::check_windows(const PieceList& pieces, int first_peer) const {
+  for (int peer = first_peer; windows_ != nullptr && peer < world_; ++peer) {
     if (peer == rank_) continue;
     const std::span<const std::byte> segment = windows_->segment(peer);
-    if (!memory.in().touches(segment) && !memory.out().touches(segment)) continue;
+    if (!pieces.touches(segment)) continue;
     throw UsageError(fmt::format("its memory belongs to rank {}; use memory of this rank", peer));
   }
 }

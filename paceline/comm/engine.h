@@ -39,8 +39,8 @@ enum class Progress : std::uint8_t {
   kCaller   ///< nobody until the caller waits, as it does soon: no thread takes a core from it
 };
 
-/// What is to be done. All but `timeout`, `keeps` and `progress`, which are each rank's own, agrees
-/// on all ranks.
+/// What is to be done. All but `timeout`, `keeps`, `progress` and `adds`, which are each rank's
+/// own, agrees on all ranks.
 struct Call {
   Collective what = Collective::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
@@ -51,6 +51,11 @@ struct Call {
   std::chrono::milliseconds timeout = kDefaultTimeout;
   std::shared_ptr<const void> keeps = {};  ///< lives until the call has ended: the memory's owner
   Progress progress = Progress::kThread;
+  /// Adds to the output instead of replacing it: kReduceScatter by kDirect of F32 or F64, on two or
+  /// more ranks. The output must not overlap the input. It may lie in memory of
+  /// Communicator::share(), if nobody else uses these elements from the call's start on the last
+  /// rank to its end on this one. After a CommError some elements have been added to.
+  std::optional<ScaledAdd> adds = {};
 };
 
 /// Memory from Engine::allocate(); it goes back with its last copy.
@@ -77,8 +82,8 @@ class Engine {
   ///         an algorithm that does not do this): if all ranks do the same nothing happened, else
   ///         every rank gets CommError kMismatch, at this call or at its next;
   ///         UsageError for what this rank alone decides (no positive timeout, sizes that do not
-  ///         add up, overlap with another call in flight): the peers get CommError kRefused with
-  ///         the text.
+  ///         add up, overlap with another call in flight, `adds` where it cannot be): the peers get
+  ///         CommError kRefused with the text.
   ///         CommError if the engine is poisoned: the cause's code at first, then kAborted.
   virtual Work start(const Call& call, Buffer in, Buffer out) = 0;
 

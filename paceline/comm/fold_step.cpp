@@ -42,7 +42,8 @@ void Folder::fold(const CallState& call,
           slot == rank_ && step.src == Memory::kInbox ? Form::kT : CallMemory::form_of(step.src);
       terms_.push_back({source.data, form});
     }
-    kernel::fold(what.dtype, what.op, world_, run, terms_, targets_);
+    const bool adds = call.adds && step.dst == Memory::kOut;
+    kernel::fold(what.dtype, what.op, world_, run, terms_, targets_, adds ? &*call.adds : nullptr);
     if (incoming != nullptr) incoming += run * size_of(what.dtype, step.wire);
     begin += run;
     count -= run;

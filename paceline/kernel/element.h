@@ -38,6 +38,7 @@ struct Fold {
   std::size_t term_count;
   const Target* targets;
   std::size_t target_count;
+  const ScaledAdd* adds;  ///< none: results replace what is there
 };
 
 /// Two operands and a place for the result; element sizes follow from the forms.

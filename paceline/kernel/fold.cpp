@@ -150,6 +150,7 @@ bool in_registers(const Fold& fold) {
 
 template <typename T>
 void fold_as(const Fold& fold) {
+  if (fold.adds != nullptr) return fold_groups<T>(fold);
   if (fold.term_count <= 2 && fold.target_count == 1) return fold_pairs<T>(fold, 0, fold.count);
   if (in_registers<T>(fold)) return fold_groups<T>(fold);
   fold_blocks<T>(fold);
@@ -201,6 +202,16 @@ void check(Dtype dtype,
                      " is undefined, use sum and divide");
   }
 }
+
+void check_adds(Dtype dtype, std::span<const Term> terms, std::span<const Target> targets) {
+  if (dtype != Dtype::kF32 && dtype != Dtype::kF64) {
+    throw UsageError("fold: cannot add to " + std::string(name_of(dtype)) +
+                     ", only to f32 and f64");
+  }
+  if (terms.size() < 2 || targets.size() != 1 || targets[0].form != Form::kT) {
+    throw UsageError("fold: adds two or more terms to one target in the element type");
+  }
+}
 }  // namespace
 
 void fold(Dtype dtype,
@@ -208,10 +219,13 @@ void fold(Dtype dtype,
           int world,
           std::uint64_t count,
           std::span<const Term> terms,
-          std::span<const Target> targets) {
+          std::span<const Target> targets,
+          const ScaledAdd* adds) {
   check(dtype, op, world, terms, targets);
+  if (adds != nullptr) check_adds(dtype, terms, targets);
   if (count == 0) return;
-  const Fold all{op, world, count, terms.data(), terms.size(), targets.data(), targets.size()};
+  const Fold all{op,           world,          count,          terms.data(),
+                 terms.size(), targets.data(), targets.size(), adds};
   HWY_DYNAMIC_DISPATCH(fold_on_target)(dtype, all);
 }
 

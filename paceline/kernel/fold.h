@@ -19,7 +19,8 @@ struct Term {
 };
 
 /// Where a fold's result goes, any alignment. May be exactly one of the terms' memory (same
-/// address, same element size); it must not overlap a term in any other way, nor another target.
+/// address, same element size), unless the result is added to it; it must not overlap a term in any
+/// other way, nor another target.
 struct Target {
   std::byte* data = nullptr;
   Form form = Form::kT;
@@ -39,19 +40,23 @@ struct Target {
 ///           top mantissa bit set), for min and max too. -0 < +0 in min and max; integer sums
 ///           wrap. The same bits in each target, on every SIMD target, for every alignment and
 ///           every split of the range.
-/// Cost      One pass over each term and each target. Up to 8 terms are summed in registers, more
-///           in groups of 8 whose partial sums stay in the first-level cache, a few KiB at a time.
-///           16-bit floats with a form of kSum among three or more terms or two or more targets go
-///           through that cache pair by pair.
-/// Errors    UsageError if `terms` or `targets` is empty, targets differ in form, world < 1, or
-///           `op` is kMean and dtype is no float.
+///           With `adds` each result, finished as one in Form::kT is, is scaled and added to the
+///           target, which keeps the bits of that sum: a NaN there need not be the canonical one.
+/// Cost      One pass over each term and each target, which with `adds` is read too. Up to 8 terms
+///           are summed in registers, more in groups of 8 whose partial sums stay in the first-level
+///           cache, a few KiB at a time. 16-bit floats with a form of kSum among three or more terms
+///           or two or more targets go through that cache pair by pair.
+/// Errors    UsageError if `terms` or `targets` is empty, targets differ in form, world < 1, `op`
+///           is kMean and dtype is no float; with `adds` if dtype is neither F32 nor F64, there is
+///           one term, or another target than one in Form::kT.
 /// Threads   Safe: no shared state.
 void fold(Dtype dtype,
           ReduceOp op,
           int world,
           std::uint64_t count,
           std::span<const Term> terms,
-          std::span<const Target> targets);
+          std::span<const Target> targets,
+          const ScaledAdd* adds = nullptr);
 
 /// Name of the SIMD target in use, e.g. "AVX2".
 [[nodiscard]] const char* target_name();

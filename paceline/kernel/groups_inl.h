@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "paceline/base/types.h"
+#include "paceline/kernel/adding_inl.h"
 #include "paceline/kernel/combine_inl.h"
 #include "paceline/kernel/element.h"
 #include "paceline/kernel/loops_inl.h"
@@ -43,6 +44,7 @@ struct Group {
   bool from_sums;  // they come before the first term
   bool to_sums;    // the result goes there instead of into the targets
   bool divided;    // the result is, by `world`
+  const ScaledAdd* adds;
   int world;
   std::size_t begin;
   std::size_t end;
@@ -143,9 +145,26 @@ HWY_INLINE void combine_quad(const std::byte* from, V& a, V& b, V& c, V& d) {
   d = combine<op>(tag, d, h);
 }
 
+/// The only target += the vectors' products with the scale.
 template <typename T, class V = VectorOf<Tag<T>>>
-HWY_INLINE void finish_quad(
-    V a, V b, V c, V d, std::size_t at, const Group& group, Divisor<Accumulator<T>> by) {
+HWY_INLINE void add_quad(V a, V b, V c, V d, std::size_t at, const Group& group, Adding<T> adding) {
+  constexpr Tag<T> tag;
+  std::byte* const to = group.targets->data + at * sizeof(T);
+  V e, f, g, h;
+  Quad<T>::load(to, e, f, g, h);
+  Quad<T>::store_sums(added(tag, a, e, adding), added(tag, b, f, adding), added(tag, c, g, adding),
+                      added(tag, d, h, adding), to);
+}
+
+template <typename T, class V = VectorOf<Tag<T>>>
+HWY_INLINE void finish_quad(V a,
+                            V b,
+                            V c,
+                            V d,
+                            std::size_t at,
+                            const Group& group,
+                            Divisor<Accumulator<T>> by,
+                            Adding<Accumulator<T>> adding) {
   if constexpr (kFloats<Tag<T>>) {
     if (HWY_UNLIKELY(group.divided)) {
       constexpr Tag<T> tag;
@@ -153,6 +172,9 @@ HWY_INLINE void finish_quad(
       b = divided(tag, b, by);
       c = divided(tag, c, by);
       d = divided(tag, d, by);
+    }
+    if constexpr (!kIsHalf<T>) {
+      if (HWY_UNLIKELY(adding.on)) return add_quad<T>(a, b, c, d, at, group, adding);
     }
   }
   Quad<T>::store(a, b, c, d, at, group);
@@ -168,6 +190,7 @@ HWY_NOINLINE void fold_quads(const Group& all) {
   const std::size_t step = kGroupVectors * hn::Lanes(Tag<T>());
   const std::size_t count = group.end - group.begin;
   const auto by = divisor<Accumulator<T>>(group.world);
+  const auto adding = adding_of<Accumulator<T>>(group.adds);
   const Term* const first = group.terms;
   const Term* const end = first + group.term_count;
   for (std::size_t done = 0; done < count; done += step) {
@@ -186,7 +209,7 @@ HWY_NOINLINE void fold_quads(const Group& all) {
     if (HWY_UNLIKELY(group.to_sums)) {
       Q::store_sums(a, b, c, d, group.sums + done * sizeof(Accumulator<T>));
     } else {
-      finish_quad<T>(a, b, c, d, at, group, by);
+      finish_quad<T>(a, b, c, d, at, group, by, adding);
     }
   }
 }
@@ -212,8 +235,12 @@ inline void fold_rest(const GroupLoop& loop, const Group& group) {
     std::memset(operands[k] + bytes, 0, kGroupBytes - bytes);
     terms[k].data = operands[k];
   }
+  if (group.adds != nullptr && !group.to_sums) {
+    std::memcpy(result, group.targets->data + group.begin * loop.size, bytes);
+    std::memset(result + bytes, 0, kGroupBytes - bytes);
+  }
   loop.quads({terms, group.term_count, &target, 1, group.sums, group.from_sums, group.to_sums,
-              group.divided, group.world, 0, loop.step});
+              group.divided, group.adds, group.world, 0, loop.step});
   if (group.to_sums) return;
   for (std::size_t k = 0; k < group.target_count; ++k) {
     std::memcpy(group.targets[k].data + group.begin * loop.size, result, bytes);
@@ -246,8 +273,8 @@ inline void fold_two(const GroupLoop& loop, Group group) {
 inline void fold_more(const GroupLoop& loop, const Fold& fold, bool divided) {
   alignas(kVectorBytes) std::byte sums[kBlockBytes];
   const std::size_t block = kBlockBytes / loop.sum_size;
-  Group group{
-      fold.terms, 0, fold.targets, fold.target_count, sums, false, true, divided, fold.world, 0, 0};
+  Group group{fold.terms, 0,       fold.targets, fold.target_count, sums, false,
+              true,       divided, fold.adds,    fold.world,        0,    0};
   for (; group.begin < fold.count; group.begin = group.end) {
     const std::size_t left = fold.count - group.begin;
     group.end = group.begin + (left < block ? left : block);
@@ -282,8 +309,8 @@ void fold_groups(const Fold& fold) {
   const GroupLoop loop = group_loop<T>(fold.op);
   if (fold.term_count > kGroupTerms) return fold_more(loop, fold, divided);
   const Group group{fold.terms, fold.term_count, fold.targets, fold.target_count, nullptr,
-                    false,      false,           divided,      fold.world,        0,
-                    fold.count};
+                    false,      false,           divided,      fold.adds,         fold.world,
+                    0,          fold.count};
   fold.term_count == 2 ? fold_two(loop, group) : fold_group(loop, group);
 }
 

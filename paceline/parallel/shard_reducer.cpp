@@ -2,6 +2,7 @@
 #include "paceline/parallel/shard_reducer.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -153,7 +154,10 @@ bool ShardReducer::changed_since_take() const {
   return false;
 }
 
-void ShardReducer::start(std::size_t index, const Round& round, const CallOptions& options) {
+void ShardReducer::start(std::size_t index,
+                         const Round& round,
+                         const std::optional<Addition>& addition,
+                         const CallOptions& options) {
   std::vector<Piece> pieces;
   const std::size_t size = size_of(round.dtype);
   for (const Stretch& stretch : round.stretches) {
@@ -168,9 +172,11 @@ void ShardReducer::start(std::size_t index, const Round& round, const CallOption
                   .label = options.label,
                   .timeout = options.timeout,
                   .keeps = kept_,
-                  .progress = Progress::kCaller};
-  work_[index % kUnderWay] = comm_.engine().start(call, {round.dtype, round.count, pieces},
-                                                  {round.dtype, own, {&shard, 1}});
+                  .progress = Progress::kCaller,
+                  .adds = addition ? std::optional(addition->how) : std::nullopt};
+  const auto out = addition ? addition->pieces : std::span<const Piece>(&shard, 1);
+  work_[index % kUnderWay] =
+      comm_.engine().start(call, {round.dtype, round.count, pieces}, {round.dtype, own, out});
   comm_.engine().advance();  // tells the others that our gradients are there
 }
 
@@ -190,6 +196,12 @@ void ShardReducer::leave_here() {
   if (arena_) arena_->leave_here();
 }
 void ShardReducer::close() {
+  for (Work& one : work_) {
+    try {
+      std::exchange(one, {}).wait();
+    } catch (const std::exception&) {  // what has failed is told already
+    }
+  }
   if (arena_) arena_->close();
 }
 

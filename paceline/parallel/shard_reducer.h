@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,9 +44,18 @@ class ShardReducer {
   /// Those of parameter number `index` in [begin, end) of its elements, flat, as they were taken.
   [[nodiscard]] at::Tensor taken(std::size_t index, Range elements) const;
 
-  /// Begins to average round number `index`. Collective.
-  void start(std::size_t index, const Round& round, const CallOptions& options);
-  /// Waits until shard_of(index, round) holds this rank's shard of the mean.
+  /// Where a round's mean goes on this rank.
+  struct Addition {
+    std::span<const Piece> pieces;  ///< together this rank's shard
+    ScaledAdd how;
+  };
+  /// Begins to average round number `index`; this rank's shard of the mean goes to shard_of(), or
+  /// is added elsewhere. Collective.
+  void start(std::size_t index,
+             const Round& round,
+             const std::optional<Addition>& addition,
+             const CallOptions& options);
+  /// Waits until this rank's shard of the mean has gone where it goes.
   void finish(std::size_t index);
   /// Rounds that cannot be under way together have the same memory.
   [[nodiscard]] at::Tensor shard_of(std::size_t index, const Round& round) const;
@@ -58,7 +68,8 @@ class ShardReducer {
   /// Gradients that this thread makes may lie where the links reach them; no longer.
   void serve_here();
   void leave_here();
-  /// After a failure, for good.
+  /// After a failure, for good. Waits for the rounds under way, or for their failure: they must not
+  /// write any more when it is told.
   void close();
 
  private:

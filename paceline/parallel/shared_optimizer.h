@@ -101,8 +101,9 @@ struct SharedAdamOptions {
 ///                       not all have or are, or not all have changed rates, CommError kMismatch,
 ///                       which names both sides.
 ///           CommError   a rank failed, by lack of memory too, or a parameter has no gradient
-///                       (kAborted, names it on every rank). Parameters and state are then
-///                       unspecified.
+///                       (kAborted, names it on every rank), or a rank's gradients were in use by
+///                       another call of its own, and it got UsageError (kRefused). Parameters and
+///                       state are then unspecified, on all ranks.
 /// Threads   One caller at a time. In step(), save(), load() and write_once() nobody may use the
 ///           parameters on any thread. `comm` must outlive this object and stay where it is. The
 ///           parameters stay in the shared memory afterwards.
@@ -188,10 +189,12 @@ class SharedOptimizer {
 /// torch::optim::SGD on shared parameters.
 ///
 /// Numerics  DistributedDataParallel and torch::optim::SGD give the same bits in F32 and F64, from
-///           the same start on the same CPU capability: the same kernels of ATen run in the same
-///           order. Of 16-bit floats ATen rounds a tensor's ends otherwise than its middle, and
-///           shares have other ends: with neither momentum nor decay a step from the same start
-///           differs by at most 2u (|p'| + lr·|g|), u being the unit roundoff.
+///           the same start on the same CPU capability, but for those of a NaN: the same kernels of
+///           ATen run in the same order, or, where a step is p - lr·mean and no more, one of ours
+///           that averages and updates in one pass and rounds as ATen's was seen to. Of 16-bit
+///           floats ATen rounds a tensor's ends otherwise than its middle, and shares have other
+///           ends: with neither momentum nor decay a step from the same start differs by at most
+///           2u (|p'| + lr·|g|), u being the unit roundoff.
 class SharedSGD final : public SharedOptimizer {
  public:
   SharedSGD(std::shared_ptr<::torch::nn::Module> module,

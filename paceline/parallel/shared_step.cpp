@@ -31,19 +31,24 @@ void SharedTraining::step() {
       if (comm_.world_size() == 1) {
         update_alone();
       } else {
-        average([&](std::size_t round) { update_round(round); });
+        average(Means::kToParameters, [&](std::size_t round) { update_round(round); });
       }
     }
     finish_step();
   });
 }
 
-// Calls `use` for each round once shards_ has its mean; the next round is under way meanwhile.
-void SharedTraining::average(const std::function<void(std::size_t round)>& use) {
+// Calls `use` for each round once shards_ has its mean, if that goes there; the next round is under
+// way meanwhile.
+void SharedTraining::average(Means means, const std::function<void(std::size_t round)>& use) {
+  std::array<bool, ShardReducer::kUnderWay> added{};
   std::size_t started = 0;
   const auto start_more = [&](std::size_t end) {
     for (; started < std::min(rounds_.size(), end); ++started) {
-      reducer_->start(started, rounds_[started], calls("gradients"));
+      std::optional<ShardReducer::Addition> addition;
+      if (means == Means::kToParameters) addition = plain_update(started);
+      added[started % added.size()] = addition.has_value();
+      reducer_->start(started, rounds_[started], addition, calls("gradients"));
     }
   };
   for (std::size_t round = 0; round < rounds_.size(); ++round) {
@@ -54,8 +59,22 @@ void SharedTraining::average(const std::function<void(std::size_t round)>& use) 
       throw;
     }
     reducer_->finish(round);
-    use(round);
+    if (!added[round % added.size()]) use(round);
   }
+}
+
+// If a step does no more to this rank's share of the round than to add its scaled mean.
+std::optional<ShardReducer::Addition> SharedTraining::plain_update(std::size_t round) const {
+  const auto& [dtype, count, stretches] = rounds_[round];
+  const auto algorithm = comm_.algorithm_for(Collective::kReduceScatter, dtype, count);
+  std::optional<ScaledAdd> how;
+  for (const Cell& cell : cells_[round]) {
+    const auto of_cell = rule_->plain_update(groups_.at(cell.group), dtype);
+    if (!of_cell || (how && *how != *of_cell)) return std::nullopt;
+    how = of_cell;
+  }
+  if (!how || algorithm != Algorithm::kDirect) return std::nullopt;
+  return ShardReducer::Addition{parameter_pieces_[round], *how};
 }
 
 void SharedTraining::require_untouched() const {
@@ -138,7 +157,7 @@ double SharedTraining::clip_grad_norm(double max_norm) {
 
 double SharedTraining::norm_of_means(double max_norm) {
   double own = 0;
-  average([&](std::size_t round) {
+  average(Means::kToShards, [&](std::size_t round) {
     kept_means_.push_back(shards_[round].clone());
     const at::Tensor values = shards_[round].to(at::kDouble);
     own += values.dot(values).item<double>();

@@ -140,10 +140,24 @@ void SharedTraining::make_cells() {
   const at::NoGradGuard no_grad;
   cells_.clear();
   shards_.clear();
+  parameter_pieces_.clear();
   for (std::size_t round = 0; round < rounds_.size(); ++round) {
     shards_.push_back(reducer_->shard_of(round, rounds_[round]));
     cells_.push_back(cells_of(round));
+    parameter_pieces_.push_back(parameter_pieces_of(round));
   }
+}
+
+std::vector<Piece> SharedTraining::parameter_pieces_of(std::size_t round) const {
+  std::vector<Piece> pieces;
+  const std::size_t size = size_of(rounds_[round].dtype);
+  for (const Stretch& stretch : rounds_[round].stretches) {
+    if (stretch.owner != comm_.rank()) continue;
+    const at::Tensor& flat = shared_->flat(place_[stretch.parameter]);
+    auto* const data = static_cast<std::byte*>(flat.mutable_data_ptr());
+    pieces.push_back({data + stretch.elements.begin * size, stretch.elements.size() * size});
+  }
+  return pieces;
 }
 
 std::vector<Cell> SharedTraining::cells_of(std::size_t round) const {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,8 @@ namespace paceline {
 /// What it says, without the backtrace that LibTorch's errors have.
 [[nodiscard]] std::string first_line(const std::exception& error);
 
-/// A rank writes to its shares only, and only in a round whose mean it has: that holds a gradient
-/// of every rank, so every rank has come to this step and is done with the parameters; after
+/// A rank writes to its shares only, and to an element only from a mean: that holds a gradient of
+/// every rank, so every rank has come to this step and is done with the parameters; after
 /// clipping, which has the means early, a barrier says so. A barrier ends the step: nobody reads
 /// before all have written.
 ///
@@ -75,12 +76,16 @@ class SharedTraining {
   void lay_out(const BucketLayout& layout);
   void make_cells();
   [[nodiscard]] std::vector<Cell> cells_of(std::size_t round) const;
+  [[nodiscard]] std::vector<Piece> parameter_pieces_of(std::size_t round) const;
   [[nodiscard]] Cell cell_of(std::size_t round, const Stretch& stretch, Range part) const;
   void follow_arrival();
   void require_untouched() const;
   void prepare_step();
   void require_gradients();
-  void average(const std::function<void(std::size_t round)>& use);
+  // Where a mean goes: to its shard, or right to the parameters where the rule allows it.
+  enum class Means : bool { kToShards, kToParameters };
+  void average(Means means, const std::function<void(std::size_t round)>& use);
+  [[nodiscard]] std::optional<ShardReducer::Addition> plain_update(std::size_t round) const;
   void update_alone();
   void update_round(std::size_t round);
   void finish_step();
@@ -107,9 +112,10 @@ class SharedTraining {
   BucketLayout layout_;
   std::vector<Round> rounds_;
   std::vector<ShardedState> states_;
-  std::vector<std::vector<Cell>> cells_;  // per round
-  std::vector<at::Tensor> shards_;        // per round, where its mean arrives
-  std::vector<at::Tensor> kept_means_;    // per round, from clip_grad_norm() to step()
+  std::vector<std::vector<Cell>> cells_;              // per round
+  std::vector<at::Tensor> shards_;                    // per round, where its mean arrives
+  std::vector<std::vector<Piece>> parameter_pieces_;  // per round, of this rank's share
+  std::vector<at::Tensor> kept_means_;                // per round, from clip_grad_norm() to step()
   double scale_ = 1;
   std::int64_t steps_ = 0;
   std::shared_ptr<Arrival> arrival_;  // null once the layout is final

@@ -4,10 +4,14 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/scalar_tensor.h>
 
 namespace paceline {
@@ -60,10 +64,21 @@ class SgdRule final : public UpdateRule {
     }
     cell.parameter.add_(direction, -1 * rates.lr);
   }
+  [[nodiscard]] std::optional<ScaledAdd> plain_update(const GroupRates& rates,
+                                                      Dtype dtype) const override {
+    const auto fused = dtype == Dtype::kF32 ? f32_fused_ : f64_fused_;
+    const bool has_kernel = (dtype == Dtype::kF32 || dtype == Dtype::kF64) && fused;
+    if (!has_kernel || momentum_ != 0 || rates.weight_decay != 0) return std::nullopt;
+    // ATen refuses a rate that the type cannot hold.
+    if (dtype == Dtype::kF32 && rates.lr > std::numeric_limits<float>::max()) return std::nullopt;
+    return ScaledAdd{.scale = -1 * rates.lr, .fused = *fused};
+  }
 
  private:
   const double momentum_, dampening_;
   const bool nesterov_;
+  const std::optional<bool> f32_fused_ = aten_fuses(at::kFloat);
+  const std::optional<bool> f64_fused_ = aten_fuses(at::kDouble);
 };
 
 /// LibTorch's fused kernel: one pass over memory. Without a grad_scale it only reads the gradient.
@@ -129,6 +144,21 @@ std::unique_ptr<UpdateRule> make_rule(const SharedSgdOptions& options) {
 
 std::unique_ptr<UpdateRule> make_rule(const SharedAdamOptions& options) {
   return std::make_unique<AdamRule>(options);
+}
+
+std::optional<bool> aten_fuses(at::ScalarType type) {
+  if (type != at::kFloat && type != at::kDouble) return std::nullopt;
+  // Whole vectors and what is left over, whatever their length.
+  constexpr std::int64_t kCount = 251;
+  // (1 + e)² - (1 + 2e) is e², or 0 if the square is rounded first.
+  const double e = type == at::kFloat ? 0x1p-12 : 0x1p-27;
+  const auto options = at::TensorOptions().dtype(type).device(at::kCPU);
+  const at::NoGradGuard no_grad;
+  const at::Tensor sum = at::full({kCount}, -(1 + 2 * e), options);
+  sum.add_(at::full({kCount}, 1 + e, options), 1 + e);
+  const auto fused = at::ne(sum, 0).sum().item<std::int64_t>();
+  if (fused != 0 && fused != kCount) return std::nullopt;
+  return fused != 0;
 }
 
 std::string exact_text(double value) {

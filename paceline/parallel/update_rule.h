@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,10 +53,20 @@ class UpdateRule {
                       const at::Tensor& gradient,
                       const GroupRates& rates,
                       std::int64_t step) const = 0;
+  /// If update() does no more to elements of this type than a scaled sum of parameter and gradient
+  /// does, to the bit (but for the bits of a NaN): that sum.
+  [[nodiscard]] virtual std::optional<ScaledAdd> plain_update(const GroupRates& /*rates*/,
+                                                              Dtype /*dtype*/) const {
+    return std::nullopt;
+  }
 };
 
 [[nodiscard]] std::unique_ptr<UpdateRule> make_rule(const SharedSgdOptions& options);
 [[nodiscard]] std::unique_ptr<UpdateRule> make_rule(const SharedAdamOptions& options);
+
+/// Whether at::add(a, b, scale) fuses product and sum on this CPU, by trial. None if it does so
+/// with some elements and not with others, or for types other than F32 and F64.
+[[nodiscard]] std::optional<bool> aten_fuses(at::ScalarType type);
 
 /// "0.1", such that equal text means equal bits.
 [[nodiscard]] std::string exact_text(double value);

@@ -125,14 +125,14 @@ TEST(SharedFailures, takes_no_blocks_of_gradients_to_save_and_load) {
   });
 }
 
-TEST(SharedFailures, updates_nothing_after_clipping_before_all_ranks_step) {
-  const auto texts = shared_errors<std::exception>(2, [](Communicator& comm) {
+void expect_no_update_before_all_ranks_step(bool clips) {
+  const auto texts = shared_errors<std::exception>(2, [&](Communicator& comm) {
     Mlp net;
     fill(*net);
     SharedSGD shared(net, comm, {.lr = 1});
     const Tensor before = flat_parameters(*net);
     set_gradients(*net, comm.rank(), 0);
-    shared.clip_grad_norm(1);
+    if (clips) shared.clip_grad_norm(1);
     if (comm.rank() == 1) {
       comm.abort("rank 1 gives up");
       throw std::runtime_error("rank 1 gives up");
@@ -145,6 +145,11 @@ TEST(SharedFailures, updates_nothing_after_clipping_before_all_ranks_step) {
     }
   });
   expect_all_contain(texts, "rank 1 gives up");
+}
+
+TEST(SharedFailures, updates_nothing_before_all_ranks_step) {
+  expect_no_update_before_all_ranks_step(/*clips=*/false);
+  expect_no_update_before_all_ranks_step(/*clips=*/true);
 }
 
 TEST(SharedFailures, passes_on_that_a_rank_is_gone) {

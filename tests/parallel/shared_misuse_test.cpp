@@ -212,6 +212,32 @@ TEST(SharedMisuse, of_gradients_that_another_call_still_uses_is_told_on_all_rank
   }
 }
 
+// Rounds of the first parameter are under way when one of the second is refused.
+TEST(SharedMisuse, ends_its_rounds_before_it_tells_of_one_that_was_refused) {
+  std::vector<std::string> texts(2);
+  with_shared_memory(2, [&](Communicator& comm) {
+    ::torch::nn::ParameterList net;
+    for (int i = 0; i < 2; ++i) net->append(::torch::zeros({1024, 1024}).requires_grad_());
+    SharedSGD shared(net, comm, {.lr = 1});
+    const std::vector<Tensor> parameters = net->parameters();
+    for (const Tensor& one : parameters) one.mutable_grad() = ::torch::ones_like(one);
+    const Region foreign = comm.share(parameters[1].nbytes());  // rank 0's
+    if (comm.rank() == 1) {
+      parameters[1].mutable_grad() = ::torch::from_blob(foreign.data.get(), {1024, 1024});
+    }
+    try {
+      shared.step();
+    } catch (const std::exception& error) {
+      texts[place_of(comm)] = error.what();
+    }
+    if (comm.rank() == 0) return;
+    const Tensor share = parameters[0].detach().view(-1).slice(0, 512 * 1024);
+    EXPECT_TRUE((share == -1).all().item<bool>());
+    EXPECT_TRUE((parameters[1] == 0).all().item<bool>());
+  });
+  expect_all_contain(texts, "its memory belongs to rank 0");
+}
+
 TEST(SharedMisuse, of_rates_on_one_rank_alone_names_the_rates) {
   const auto texts = shared_errors<CommError>(2, [](Communicator& comm) {
     Mlp net;

@@ -170,6 +170,7 @@ void expect_mixed_types_train_alike(const Options& options) {
 }
 
 TEST(SharedTraining, trains_types_of_all_kinds_and_parameters_without_elements) {
+  expect_mixed_types_train_alike<SharedSGD>(SharedSgdOptions{.lr = 0.1});
   expect_mixed_types_train_alike<SharedSGD>(SharedSgdOptions{.lr = 0.1, .momentum = 0.9});
   expect_mixed_types_train_alike<SharedAdam>(SharedAdamOptions{.lr = 0.1});
 }
