@@ -22,6 +22,7 @@ using tests::expect_all_contain;
 using tests::fill;
 using tests::flat_parameters;
 using tests::Mlp;
+using tests::place_of;
 using tests::set_gradients;
 using tests::shared_errors;
 using tests::Square;
