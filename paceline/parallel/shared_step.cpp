@@ -55,7 +55,7 @@ void SharedTraining::average(Means means, const std::function<void(std::size_t r
     try {
       start_more(round + ShardReducer::kUnderWay);
     } catch (const UsageError&) {  // this rank's call was refused, and its links are closed
-      reducer_->close();
+      close();
       throw;
     }
     reducer_->finish(round);

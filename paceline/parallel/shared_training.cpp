@@ -275,14 +275,20 @@ void SharedTraining::guarded(const std::function<void()>& action) const {
     reducer_->serve_here();
     throw;
   } catch (const CommError&) {
-    reducer_->close();
+    close();
     throw;
   } catch (const std::exception& error) {  // no memory, say: the others wait for this rank
     abort_for(error);
-    reducer_->close();
+    close();
     throw;
   }
   reducer_->serve_here();
+}
+
+// What a failed step has changed is no edit of the user's, and graphs from before it are stale.
+void SharedTraining::close() const {
+  reducer_->close();
+  shared_->accept();
 }
 
 void SharedTraining::abort_for(const std::exception& error) const {

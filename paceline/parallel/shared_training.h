@@ -95,6 +95,7 @@ class SharedTraining {
   void adopt(const Loaded& loaded);
   [[nodiscard]] CallOptions calls(const std::string& what) const;
   void guarded(const std::function<void()>& action) const;
+  void close() const;
 
   const std::string title_;
   const HomeProcess home_;

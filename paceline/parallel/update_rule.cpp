@@ -64,6 +64,7 @@ class SgdRule final : public UpdateRule {
     }
     cell.parameter.add_(direction, -1 * rates.lr);
   }
+
   [[nodiscard]] std::optional<ScaledAdd> plain_update(const GroupRates& rates,
                                                       Dtype dtype) const override {
     const auto fused = dtype == Dtype::kF32 ? f32_fused_ : f64_fused_;

@@ -77,13 +77,11 @@ struct Shape {
   Collective what = Collective::kAllReduce;
   int rank = 0;
   int world = 1;
-  int root = 0;             ///< kBroadcast
-  std::uint64_t count = 0;  ///< elements of the whole logical buffer
-  int local = 1;            ///< ranks per host, consecutive
-  bool windows = false;     ///< do all ranks share memory?
-  bool resident =
-      true;  ///< kDirect: do the others reach this rank's kIn, and kOut if they write it?
-             ///< Each rank's own
+  int root = 0;              ///< kBroadcast
+  std::uint64_t count = 0;   ///< elements of the whole logical buffer
+  int local = 1;             ///< ranks per host, consecutive
+  bool windows = false;      ///< do all ranks share memory?
+  bool resident = true;      ///< kDirect: do the others reach what they use here? Each rank's own
   std::uint32_t slices = 1;  ///< kDirect: of each chunk; see slices_for()
   bool operator==(const Shape&) const = default;
 };

@@ -231,6 +231,13 @@ TEST(SharedMisuse, ends_its_rounds_before_it_tells_of_one_that_was_refused) {
     } catch (const std::exception& error) {
       texts[place_of(comm)] = error.what();
     }
+    try {
+      shared.step();
+      ADD_FAILURE() << "it stepped on a closed communicator";
+    } catch (const std::exception& error) {  // of what has failed, not of parameters that changed
+      EXPECT_EQ(std::string(error.what()).find("outside of step()"), std::string::npos)
+          << error.what();
+    }
     if (comm.rank() == 0) return;
     const Tensor share = parameters[0].detach().view(-1).slice(0, 512 * 1024);
     EXPECT_TRUE((share == -1).all().item<bool>());
